@@ -223,7 +223,7 @@ class Host:
                 at the first call.
 
         Returns:
-            The message, (b, D). After the last round, one more call of the same kind releases the final values.
+            The message, (b, D). After the last round, one more call releases the final values.
         """
         try:
             values = self._next_round() if self._own is None else self._reply(messages)

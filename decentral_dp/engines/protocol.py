@@ -285,7 +285,7 @@ class Engine(Protocol):
         Args:
             nodes: all blocks, in the order of their agents.
             rounds: number of rounds T, after which the final values are released.
-            control: observer, and state from which to resume, default neither.
+            control: observer of the run, and state from which to resume; by default there is neither.
 
         Returns:
             The last snapshot, with one row per agent, and the ledger.
@@ -302,7 +302,7 @@ class Engine(Protocol):
         Args:
             coordinator_node: program, context and agents in blocks.
             rounds: number of rounds T.
-            control: observer, and state from which to resume, default neither.
+            control: observer of the run, and state from which to resume; by default there is neither.
 
         Returns:
             The last snapshot, with one row, and the ledger.

@@ -83,9 +83,9 @@ def adjacency_text(p: PrivacyStatement) -> str:
 def adversary_text(p: PrivacyStatement) -> str:
     """Return the threat model: what the adversary observes.
 
-    An adversary that observes published models receives nothing else, except the messages to colluding agents. With
-    independent noise of each agent the guarantee for all messages holds against any number of colluding agents.
-    Pairwise correlated noise needs a bound on their number.
+    An adversary that observes published models receives nothing else, except the messages to colluding agents. If the
+    noise of each agent is independent, the guarantee for all messages holds against any number of colluding agents.
+    Pairwise correlated noise requires a bound on their number.
     """
     if p.publishes_all:
         return f"observes all that the trusted {'coordinator' if p.is_trusted else 'server'} publishes"

@@ -204,7 +204,7 @@ def make_report(
     compared: Sequence[tuple[RunResult, Mapping[str, RunResult]]],
     text: str = "",
 ) -> Report:
-    """Make the report of a run from its numbers.
+    """Build the report of a run from its results.
 
     Args:
         result: result of the run.

@@ -285,7 +285,7 @@ class TrainedModel:
 
 
 def model_of(scenario: Scenario, result: RunResult, published: Mapping[str, Array]) -> TrainedModel:
-    """Make the model of a run from its published values.
+    """Build the model of a run from its published values.
 
     Args:
         scenario: scenario of the run.

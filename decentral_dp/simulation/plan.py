@@ -111,7 +111,7 @@ class Plan:
 
     @classmethod
     def from_job(cls, job: PlannedJob, budget: Budget | None = None) -> Plan:
-        """Make the plan of a job, without charging the budget of several runs."""
+        """Build the plan of a job, without charging the budget of several runs."""
         quote, hint = None if budget is None else budget.quote(job), ""
         if isinstance(job, GossipJob) and job.n_agents > 1 and job.published is None and has_published_epsilon(job):
             hint = 'privacy.adversary = "final_average" states ε of the published model.'

@@ -221,7 +221,7 @@ class RunResult(Mapping[str, Any]):
 
     @classmethod
     def from_content(cls, content: Mapping[str, Any], privacy: PrivacyStatement | None = None) -> RunResult:
-        """Make a result.
+        """Create a result.
 
         Args:
             content: keys and values of `result.json`.

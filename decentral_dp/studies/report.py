@@ -40,7 +40,7 @@ class Findings:
         cells: guarantee, δ, status and reason of each cell.
         verdicts: one verdict for each claim.
         computed: number of cells that had to be computed because they were not in the folder.
-        warnings: measures and plots without numbers.
+        warnings: measures and plots for which there are no values.
         folder: folder of tables and figures; None if nothing is kept.
         gains: table of paired differences of variants, with a row and a verdict for every pair and level.
 

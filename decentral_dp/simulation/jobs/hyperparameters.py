@@ -617,7 +617,7 @@ def mixing_text(topology: Topology, rounds: int) -> str:
 
 
 def stability_text(kind: str, algorithm: Any, topology: Topology, curvature: float, rounds: int) -> str:
-    """Warn of a learning rate that is unstable on a graph, naming the largest stable one; return "" if it is stable.
+    """Warn about a learning rate that is unstable on a graph, and name the largest stable one; "" if it is stable.
 
     Args:
         kind: name of the algorithm.
