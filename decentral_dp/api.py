@@ -68,13 +68,13 @@ _OF_ARRAYS = {
 
 
 class Arrays(TypedDict, total=False):
-    """Records instead of a scenario, for one-level training.
+    """Records that are passed instead of a scenario, for one-level training.
 
     Attributes:
         X: features, (n, d), a DataFrame, or a list of these, one for each agent.
         y: labels, (n,), a list of arrays, one for each agent, or the name of a column of X.
-        agents: agent of each record, (n,), numbers or names, or the name of a column of X; or a number of agents, to
-            which the records are partitioned evenly.
+        agents: number or name of the agent that holds each record, (n,), or the name of a column of X; or the number of
+            agents, among which the records are partitioned evenly.
         data_range: public (low, high) of the features, each a number or one for each feature: features are clipped to
             it and scaled to [−1, 1]. Default (−1, 1).
         classes: allowed labels of a classification.
@@ -91,11 +91,11 @@ class Arrays(TypedDict, total=False):
 
 
 class Records(Objects, Arrays, total=False):
-    """Keyword arguments of `resume`: Python objects instead of components, and records."""
+    """Keyword arguments of `resume`: records, and Python objects that replace components."""
 
 
 class Changes(Records, total=False):
-    """Keyword arguments of `build`: records, changed keys, and Python objects instead of components."""
+    """Keyword arguments of `build`: records, changed keys, and Python objects that replace components."""
 
     epsilon: float
     delta: float
@@ -117,8 +117,8 @@ class AuditOptions(TypedDict, total=False):
 class Job:
     """Planned scenario. Its releases and their ε are known before any run.
 
-    A job contains records and its noise key, so it cannot be pickled or copied and has no `vars`. `job.simulation()`
-    returns the internal job.
+    A job contains records and its noise key, so it cannot be pickled, copied or inspected with `vars`.
+    `job.simulation()` returns the internal job.
 
     Example:
         >>> import decentral_dp
@@ -248,12 +248,12 @@ class Job:
     ) -> Generator[Step, None, Run]:
         """Run the job round by round, for your own loop. The noise key stays inside.
 
-        If you leave the loop, the run ends there. A folder then has the status "interrupted", and `resume` continues
-        the run.
+        If you leave the loop early, the run stops. Its folder, if any, then has the status "interrupted", and `resume`
+        continues the run.
 
         Args:
             out: a new or empty folder; by default nothing is written.
-            every: rounds between two steps; the start and the last round are always steps.
+            every: number of rounds between two steps. The start and the last round always yield a step.
             budget: `Budget` of all runs on these records, charged for all rounds before the first step. Default: none.
 
         Returns:
@@ -317,8 +317,8 @@ def build(scenario: Source | None = None, **options: Unpack[Changes]) -> Job:
     """Build the components of a scenario, and plan its releases and their ε.
 
     Without a scenario, `build(X=X, y=y, agents=owner, epsilon=4.0, delta=1e-5)` plans D-SGD on a ring. The keywords
-    `epsilon`, `delta` and `rounds` set these keys of a scenario. The dict `set` maps "table.key" to a value; None
-    removes a key or a table. A Python object replaces a component:
+    `epsilon`, `delta` and `rounds` set the keys of the scenario with these names. The dict `set` maps "table.key" to a
+    value; None removes a key or a table. A Python object replaces a component:
 
     - problem: a result of `from_losses`, or an instance of a class (docs/add_a_problem.md);
     - algorithm: an instance of its dataclass;
@@ -331,11 +331,11 @@ def build(scenario: Source | None = None, **options: Unpack[Changes]) -> Job:
 
     Args:
         scenario: a shipped name, a path, a dict of the same shape, or a loaded scenario; None with X and y.
-        **options: `set`, `epsilon`, `delta`, `rounds`, objects, and without a scenario the records: X, y, agents,
+        **options: `set`, `epsilon`, `delta`, `rounds` and objects. Without a scenario, also the records: X, y, agents,
             data_range, classes and label_range (docs/python.md).
 
     Returns:
-        The job. Its `budget` has the ε of each agent.
+        The job, whose `budget` contains the ε of each agent.
 
     Raises:
         InputError: the scenario or an object is invalid.
@@ -357,11 +357,11 @@ def plan(scenario: Source | Job | None = None, *, budget: Budget | None = None, 
 
     Args:
         scenario: a shipped name, a path, a dict of the same shape, a loaded scenario, or a job; None with X and y.
-        budget: `Budget` of several runs, which is not charged; `plan.quote` has ε before and after this run.
+        budget: `Budget` shared by several runs, which is not charged; `plan.quote` gives ε before and after this run.
         **options: see `build`; a job takes none.
 
     Returns:
-        The plan, with ε of each agent, δ, the ledger, and the privacy statement.
+        The plan, with the ε of each agent, δ, the ledger, and the privacy statement.
 
     Raises:
         InputError: the scenario or an object is invalid.
@@ -398,12 +398,12 @@ def run(
         scenario: a shipped name, a path, a dict of the same shape, a loaded scenario, or a job; None with X and y.
         out: a new or empty folder; by default nothing is written.
         callbacks: callbacks that receive a `Progress` (rounds, loss, ε) at every evaluation; default none. If a
-            callback raises, the result has a warning and the run continues.
+            callback raises an exception, the result contains a warning and the run continues.
         baselines: whether to run three baselines on the records: isolated agents and a trusted server, both at the same
-            ε, and the network without noise. They are in `run.baselines` and in OUT/baselines. Isolated agents have the
-            default hyper-parameters for their numbers of records. Default: no.
+            ε, and the network without noise. They are stored in `run.baselines` and in OUT/baselines. Isolated agents
+            use the default hyper-parameters for their number of records. Default: no.
         seeds: number of runs with different noise, each with its baselines, for paired intervals (`run.result.sites`).
-            Further runs are in `run.repeats` and in OUT/seeds. Default: 1.
+            The additional runs are stored in `run.repeats` and in OUT/seeds. Default: 1.
         metrics: name → function of the last released values (channel → (m, ·)), recorded in `run.metrics` at evaluated
             rounds; default none. It costs no ε, unless the function reads records.
         stop: function of the last released values that ends the run after an evaluated round if it returns True;
@@ -413,12 +413,12 @@ def run(
         **options: see `build`; a job takes none.
 
     Returns:
-        The run: result, metrics, ledger, and released values. A run that diverges has the status "diverged". If it is
-            certified, the decision uses released values only, and metrics may be infinite or missing.
+        The run: result, metrics, ledger, and released values. A run that diverges has the status "diverged". If the run
+            is certified, divergence is detected from released values only, and metrics may be infinite or missing.
 
     Raises:
         InputError: the scenario is invalid, or the run exceeds the budget.
-        Stopped: the run was interrupted. The folder has all releases.
+        Stopped: the run was interrupted. The folder contains all releases.
 
     Example:
         >>> import decentral_dp
@@ -442,15 +442,15 @@ def resume(
     budget: Budget | None = None,
     **objects: Unpack[Records],
 ) -> Run:
-    """Resume an interrupted run, or load a complete one. The result is bitwise identical to an uninterrupted run.
+    """Resume an interrupted run, or load a complete one.
 
-    A run resumes from the last state in its folder. Later releases are recomputed with the same noise key. Their values
-    are equal, so ε does not increase.
+    A run resumes from the last state in its folder, and its result is bitwise identical to that of an uninterrupted
+    run. Later releases are recomputed with the same noise key. Their values are identical, so ε does not increase.
 
     Args:
         folder: folder of the run.
         callbacks: callbacks that receive a `Progress`; default none.
-        trust: whether to run code of the folder that this machine has not run before.
+        trust: whether to run code from the folder that this machine has not run before.
         metrics, stop: the functions passed to `run`.
         budget: `Budget` to which the run is charged, unless it is complete or was charged at its start. Default: none.
         **objects: the Python objects of the run, if any, or its X, y and agents.
@@ -459,7 +459,8 @@ def resume(
         The finished run.
 
     Raises:
-        InputError: the folder has no run, the run is under way, or its records, scenario or versions have changed.
+        InputError: the folder contains no run, the run is in progress, or its records, scenario or versions have
+            changed.
         Stopped: the run was interrupted again.
 
     Example:
@@ -496,16 +497,16 @@ def audit(
     Args:
         scenario: a shipped name, a path, a dict of the same shape, a loaded scenario, a job, or a run folder.
         runs: number of runs on each of the two neighbouring data sets, at least 20.
-        adversary: observed values: "all_messages", "published" values, the messages to agent K ("agent:K"), or the
-            job's privacy.adversary ("final_models" or "final_average").
+        adversary: values that the adversary observes: "all_messages", "published" values, the messages to agent K
+            ("agent:K"), or the job's privacy.adversary ("final_models" or "final_average").
         confidence: confidence level of the lower bound.
         seed: public seed of the audit.
         out: path of a new JSON file.
-        callbacks: callbacks that receive a `Progress` for "runs"; default none.
+        callbacks: callbacks that receive a `Progress` with the unit "runs"; default none.
         **options: see `build`; a job and a run folder take none.
 
     Returns:
-        The lower bound, the method, and the lower bound for two equal data sets.
+        The lower bound, the method, and the lower bound for two identical data sets.
 
     Raises:
         InputError: the job cannot be audited.
@@ -532,14 +533,14 @@ def check(what: Any, **options: Any) -> CheckResult:
     """Test the privacy contract of a component on synthetic data.
 
     Args:
-        what: a registered algorithm or problem, "module:Name", a scenario (name, file, dict or loaded),
-            all components of which are checked, a job, or an algorithm or problem as a Python object.
+        what: a registered algorithm or problem, "module:Name", a scenario (name, file, dict or loaded), whose
+            components are all checked, a job, or an algorithm or problem as a Python object.
         **options: pairs: number of neighbouring data sets in the search; seed: public seed of the search; rounds:
-            number of first rounds to run, by default 24; callbacks: callbacks that receive a `Progress` for "pairs",
-            by default none.
+            number of rounds to run from the start, by default 24; callbacks: callbacks that receive a `Progress` with
+            the unit "pairs", by default none.
 
     Returns:
-        One row per check. A passed check is not a proof; its label is "checked".
+        One row per check. A passed check is labelled "checked", because it is not a proof.
 
     Raises:
         InputError: the name is unknown, or the scenario is invalid.
@@ -569,12 +570,12 @@ def network_view(
     Args:
         scenario: a shipped name, a path, a dict of the same shape, a loaded scenario, or a job; None with X and y.
         coalitions: sets of colluding agents, by number or by name; by default each agent is an adversary on its own.
-        callbacks: callbacks that receive a `Progress` for "adversaries"; default none.
+        callbacks: callbacks that receive a `Progress` with the unit "adversaries"; default none.
         **options: see `build`; a job takes none.
 
     Returns:
-        Distance, certified ε and exact ε, each (adversaries, victims), and ε against an adversary that observes all
-        messages.
+        The distance, the certified ε and the exact ε, each with shape (adversaries, victims), and ε against an
+        adversary that observes all messages.
 
     Raises:
         InputError: network DP does not support the scenario.
@@ -604,10 +605,11 @@ def study(
     Args:
         study: a shipped name, a path, a dict of the same shape, or a loaded study.
         out: folder of tables and figures; an interrupted study resumes from it. By default nothing is kept.
-        set: key → value of the study, or of the scenario in all cells; not supported for a loaded study.
+        set: changed keys of the study, or of the scenario in all cells, as key → value; not supported for a loaded
+            study.
         workers: number of processes on this machine, by default one per core.
         address: address of a Ray cluster ("auto", "host:port") to use instead.
-        callbacks: callbacks that receive a `Progress` for "cells", including failed cells; default none.
+        callbacks: callbacks that receive a `Progress` with the unit "cells", including failed cells; default none.
         budget: `Budget` backed by a file, to which each cell's run is charged; a cell that exceeds it fails. Default:
             none.
 
@@ -656,7 +658,8 @@ def sweep(
         grid: keyword of `build` (such as "epsilon", "topology" or "algorithm") or "table.key" → list of its values, or
             dict of label → value.
         measure: name → function of the `Run`.
-        seeds: number of recorded seeds (1, 2, …), or the seeds, so that all runs are simulations; default 1.
+        seeds: number of seeds (1, 2, …), or the seeds themselves; default 1. They are recorded, so all runs are
+            simulations.
         **options: see `build`; the same for all runs.
 
     Returns:
@@ -808,7 +811,7 @@ def load(
     Args:
         scenario: a shipped name, a path, a dict of the same shape, or a loaded scenario.
         set: "table.key" → value; None removes a key.
-        folder: folder in which relative paths of a dict start; by default the working directory.
+        folder: folder to which the relative paths in a dict refer; by default the working directory.
 
     Returns:
         The scenario with all defaults.

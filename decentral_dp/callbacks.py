@@ -81,7 +81,7 @@ class MLflow:
 
 
 class RunLog:
-    """Callback that writes JSON lines, flushed one by one so that readers see whole lines."""
+    """Callback that writes JSON lines and flushes each of them, so that readers see only complete lines."""
 
     def __init__(self, file: IO[str]) -> None:
         self._file = file

@@ -142,15 +142,15 @@ def option_error(option: str, problem: str) -> InputError:
 
 
 class UnplannedReleaseError(RuntimeError):
-    """Release without a plan, which invalidates the planned ε."""
+    """Release that was not planned, which invalidates the planned ε."""
 
 
 class Stopped(Exception):  # noqa: N818 # an interrupt is not an error
-    """Interrupted run or study. The message lists the kept results."""
+    """Interrupted run or study. The message lists the results that were kept."""
 
 
 def missing_package(error: BaseException) -> str | None:
-    """Return the missing optional package of an import error, with its extra.
+    """Describe the optional package that an import error reports as missing, and the extra that installs it.
 
     Returns:
         A sentence without a full stop; None for other errors.
@@ -190,7 +190,7 @@ def needing(purpose: str) -> Iterator[None]:
 def converting(
     errors: type[BaseException] | tuple[type[BaseException], ...], sentence: Callable[[Any], str]
 ) -> Iterator[None]:
-    """Convert errors of a library or of custom code to InputError. An InputError passes unchanged.
+    """Convert errors of a library or of custom code to InputError. An InputError is raised unchanged.
 
     Args:
         errors: types of the converted errors.
@@ -239,7 +239,7 @@ def naming(parameters: Mapping[str, str]) -> Iterator[None]:
 
 
 def warn_caller(text: str, category: type[Warning]) -> None:
-    """Issue a warning at the caller's line, the innermost one outside of this package."""
+    """Issue a warning at the caller's line, which is the innermost line outside this package."""
     level, frame = 1, sys._getframe()
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "decentral_dp":
         level, frame = level + 1, frame.f_back

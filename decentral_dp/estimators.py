@@ -95,7 +95,7 @@ class Private:
 
 
 def validate_records(estimator: Any, X: ArrayLike, y: ArrayLike, numbers: bool = False) -> tuple[Array, NDArray[Any]]:
-    """Return features (n, d) and labels (n,) after the checks of scikit-learn, with errors that quote no record.
+    """Validate features (n, d) and labels (n,) as scikit-learn does, and return them. Errors quote no record.
 
     Args:
         estimator: estimator to fit.
@@ -174,7 +174,7 @@ _PARAMETERS = {
 
 @contextmanager
 def naming_parameters(estimator: Any) -> Iterator[None]:
-    """Name the parameters of an estimator in errors of its scenario, without advice to change other keys of privacy."""
+    """Name the estimator's parameters in errors of its scenario, and omit advice to change other privacy keys."""
     try:
         with naming({key: name for key, name in _PARAMETERS.items() if hasattr(estimator, name)}):
             yield
@@ -184,14 +184,14 @@ def naming_parameters(estimator: Any) -> Iterator[None]:
 
 
 def seed_of(random_state: Any) -> int | None:
-    """Return the seed of the noise; None for secret noise.
+    """Return the seed of the noise, or None if the noise is secret.
 
     Example:
         >>> seed_of(None), seed_of(7), seed_of(np.random.default_rng(0)) >= 0
         (None, 7, True)
 
     Raises:
-        InputError: not a seed or a generator of numpy.
+        InputError: the argument is neither a seed nor a NumPy generator.
     """
     if random_state is None:
         return None
@@ -328,22 +328,22 @@ class DecentralisedClassifier(_Decentralised, ClassifierMixin, BaseEstimator):  
 
     Training is decentralised DP-SGD (`problem.kind = "classification"`): every agent takes clipped steps on its
     records, sends them with noise, and averages with its neighbours. All messages of an agent together are (ε, δ)-
-    differentially private for replacing one of its records. Rounds, learning rate and clipping norm follow from public
-    numbers. Defaults are momentum 0.9 (if stable on the graph), centred features of a linear model and a tail average,
-    unless `algorithm` sets them.
+    differentially private for replacing one of its records. The number of rounds, the learning rate and the clipping
+    norm are derived from public numbers. Unless `algorithm` sets them, the defaults are momentum 0.9 (if stable on the
+    graph), centred features for a linear model, and a tail average.
 
     Args:
-        agents: number of agents. Rows are partitioned evenly at random by a public seed, unless `fit` receives owners.
-            Default: 5, or the number of agents of the graph.
-        topology: kind of graph, as in a scenario ("ring", "torus", "complete", …), table as a dict, or
+        agents: number of agents. Rows are partitioned evenly at random by a public seed, unless `fit` receives the
+            owners. Default: 5, or the number of agents of the graph.
+        topology: kind of graph, as in a scenario ("ring", "torus", "complete", …), a table given as a dict, or a
             `networkx.Graph`. A ring of fewer than 3 agents is a complete graph. Default "ring".
-        epsilon, delta: target of every agent, for all its messages; default (1, 1e-5). Choose δ below 1/N.
+        epsilon, delta: privacy target of every agent for all its messages; default (1, 1e-5). Choose δ below 1/N.
         model: "linear", or a table such as {"kind": "mlp", "hidden": [32]}.
-        algorithm: kind of algorithm, or table with options, such as {"kind": "dp_dsgd", "learning_rate": 0.5}.
+        algorithm: kind of algorithm, or a table with options, such as {"kind": "dp_dsgd", "learning_rate": 0.5}.
         rounds: number of rounds, or "auto".
         clip: clipping norm of a record's gradient, or "auto".
         colluders: None for independent noise, or the number q of agents that may collude with the adversary: noise is
-            then correlated between neighbours, and smaller at equal ε (`privacy.correlation`, `privacy.colluders`).
+            then correlated between neighbours, and smaller at the same ε (`privacy.correlation`, `privacy.colluders`).
         weights: "sites" weights agents equally, "records" weights records equally, by public counts
             (`problem.weights`); default "sites".
         l2: strength of l2/2 ‖weights‖²; default 0.
@@ -359,7 +359,8 @@ class DecentralisedClassifier(_Decentralised, ClassifierMixin, BaseEstimator):  
     Attributes:
         classes_, n_features_in_: see scikit-learn.
         coef_, intercept_: weights of a linear model, for unscaled features inside data_range. A score above 0 predicts
-            the second of two classes (`decision_function` returns log-odds). More classes have one row each.
+            the second of two classes (`decision_function` returns log-odds). With more than two classes, there is one
+            row per class.
         class_weight_: weight of each class, (c,), which coef_, intercept_ and model_ do not include.
         model_: `TrainedModel`, the mean of the agents' published models; `model_.of_agent(k)` is one of them.
         ledger_: ledger of all releases.
@@ -420,7 +421,7 @@ class DecentralisedClassifier(_Decentralised, ClassifierMixin, BaseEstimator):  
         return np.asarray(shares / shares.sum(axis=1, keepdims=True))
 
     def decision_function(self, X: ArrayLike) -> Array:
-        """Return log-odds of the second of two classes, (n,), or log-probabilities of more classes, (n, c)."""
+        """Return the log-odds of the second of two classes, (n,), or the log-probabilities of more than two, (n, c)."""
         # Small probabilities round to 0.
         logarithms = np.log(np.maximum(self.predict_proba(X), np.finfo(float).tiny))
         return logarithms[:, 1] - logarithms[:, 0] if logarithms.shape[1] == 2 else logarithms
@@ -433,9 +434,9 @@ class DecentralisedClassifier(_Decentralised, ClassifierMixin, BaseEstimator):  
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class DecentralisedRegressor(_Decentralised, RegressorMixin, BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
-    """Regression trained by agents on a graph, without a trusted party.
+    """Regressor trained by agents on a graph, without a trusted party.
 
-    It trains like `DecentralisedClassifier`, with `problem.kind = "regression"`.
+    It is trained like `DecentralisedClassifier`, with `problem.kind = "regression"`.
 
     Args:
         label_range: public (low, high) of the label, which is clipped to it; None infers it from y, with a
@@ -467,7 +468,7 @@ class DecentralisedRegressor(_Decentralised, RegressorMixin, BaseEstimator):  # 
     loss: Literal["squared", "huber", "poisson"] = "squared"
 
     def fit(self, X: ArrayLike, y: ArrayLike, agents: ArrayLike | None = None) -> Self:
-        """Train the regression privately.
+        """Train the regressor privately.
 
         Args:
             X: features, (n, d), a row for each record.
@@ -544,7 +545,7 @@ _FITS_KEY = new_salt()
 
 
 def warn_of_refits(features: Array, epsilon: float, delta: float, fix: str) -> None:
-    """Warn of the composed ε of the record with the largest cost, if it was in earlier fits.
+    """Warn about the composed ε of the record with the largest privacy cost, if it was used in earlier fits.
 
     Args:
         features: features of the records, (n, d).

@@ -91,7 +91,7 @@ def at_least_text(value: float) -> str:
 
 
 def delta_text(value: float | None) -> str:
-    """Write δ below 0.01 with an exponent, without a leading zero: 1e-5, not 1e-05; "–" for None.
+    """Write δ, in exponent form without a leading zero (1e-5, not 1e-05) if it is below 0.01; "–" for None.
 
     Example:
         >>> delta_text(1e-5), delta_text(0.00015), delta_text(0.02)
@@ -226,7 +226,7 @@ def communication_text(communication: Any) -> str:
 
 
 def join_words(words: Sequence[str]) -> str:
-    """Join words by commas and "and".
+    """Join words with commas and "and".
 
     Example:
         >>> join_words(["a", "b", "c"]), join_words(["a"])
@@ -304,7 +304,7 @@ def power_text(value: float, pad: bool = False) -> str:
 
 
 def score_text(value: float | None) -> str:
-    """Write a score with four decimals, fewer if it is large, and a tiny or huge one as a power of ten.
+    """Write a score with four decimals, with fewer if it is large, and as a power of ten if it is tiny or huge.
 
     Example:
         >>> score_text(0.5), score_text(-321.456), score_text(-1.2e-5), score_text(None)
@@ -327,7 +327,7 @@ def article(noun: str) -> str:
 
 
 def graph_noun(graph: Mapping[str, Any]) -> str:
-    """Return the noun of a kind of graph; "network" for a custom one without a readable name."""
+    """Return the noun for a kind of graph; "network" for a custom one without a readable name."""
     kind = str(graph.get("kind") or "")
     place = in_module(kind)
     kind = kind if place is None else place[1]
@@ -360,7 +360,7 @@ def spans(names: Sequence[str]) -> list[str]:
 
 
 def range_text(low: float, high: float, digits: str) -> str:
-    """Write two numbers as a range, or once if they read the same.
+    """Write two numbers as a range, or as a single number if both are printed identically.
 
     Example:
         >>> range_text(7.35, 16.8, ".3g"), range_text(2.0, 2.0001, ".3g"), range_text(46, 1191, ",")

@@ -136,7 +136,7 @@ def invoke_run(
 ) -> None:
     """Run a scenario and write its run folder.
 
-    The folder has metrics, ledger, result, plots and report. Every release is logged before it is sent.
+    The folder contains the metrics, ledger, result, plots and report. Every release is logged before it is sent.
     "decentral-dp resume" resumes an interrupted run.
     """
     import json
@@ -267,7 +267,7 @@ def invoke_resume(
 ) -> None:
     """Resume an interrupted run from its last state on disk.
 
-    Releases after that state are drawn again from the same noise key: the same values, at no further cost.
+    Releases after that state are drawn again from the same noise key, so their values are the same at no further cost.
     """
     from decentral_dp.cli.run import run_with_progress
     from decentral_dp.simulation.run import Run
@@ -334,9 +334,9 @@ def invoke_predict(
 ) -> None:
     """Predict the labels of new records with a run's model.
 
-    The output has predictions and class probabilities. Columns of the file are read by their names, with the rules
-    and ranges of the scenario; other columns are ignored. This is post-processing: no record of the run is read, and
-    no further ε is spent.
+    The output contains predictions and class probabilities. Columns of the file are read by name, with the rules and
+    ranges of the scenario. Other columns are ignored. This is post-processing: no record of the run is read, and no
+    further ε is spent.
     """
     from decentral_dp.cli.run import write_predictions
 
@@ -351,8 +351,8 @@ def invoke_compare(
 ) -> None:
     """Compare runs.
 
-    One page shows differing settings, budgets, last metrics and curves. An incomplete run is shown up to its last
-    round.
+    One page shows the settings that differ, the budgets, the last metrics and the curves. An incomplete run is shown up
+    to its last round.
     """
     from decentral_dp.cli.run import print_and_write_comparison
 
@@ -373,8 +373,8 @@ def invoke_network(
 ) -> None:
     """Print ε against honest-but-curious neighbours (network DP).
 
-    Each agent is an adversary that observes only the messages that it receives. The output has the certified ε of the
-    other agents' records by their distance in the graph, next to ε against an adversary that observes all messages.
+    Each agent is an adversary that observes only the messages that it receives. The output contains the certified ε of
+    the other agents' records by distance in the graph, next to the ε against an adversary that observes all messages.
     """
     annex("network_command")(scenario, override or [], out, coalition or [], as_json)
 
@@ -406,10 +406,10 @@ def invoke_audit(
 ) -> None:
     """Estimate an empirical lower bound on ε.
 
-    The output has claimed, certified and empirical ε. The scenario runs on two neighbouring data sets, and an attack
-    distinguishes them. The same attack on two equal data sets must fail. Exit code 1 if the lower bound exceeds the
-    certified ε, or if the audit is broken. With --membership, records of a run folder are scored by the published
-    values: the AUC over repeated runs, and its upper bound from ε.
+    The output contains the claimed, certified and empirical ε. The scenario runs on two neighbouring data sets, and an
+    attack distinguishes them. The same attack on two identical data sets must fail. The exit code is 1 if the lower
+    bound exceeds the certified ε, or if the audit is broken. With --membership, the published values are used to score
+    the records of a run folder. The output then contains the AUC over repeated runs, and its upper bound from ε.
     """
     try:
         sound = annex("audit_command")(
@@ -446,8 +446,8 @@ def invoke_check(
 ) -> None:
     """Test the privacy contract of a component on synthetic data.
 
-    A search looks for a record that exceeds the stated sensitivity. A passed check is not a proof. Exit code 1 if a
-    check fails.
+    A search looks for a record that exceeds the stated sensitivity. A passed check is not a proof. The exit code is 1
+    if a check fails.
     """
     _exit_with_1_unless(annex("check_command")(what, pairs, seed, rounds))
 
@@ -466,10 +466,10 @@ def invoke_study(
 ) -> None:
     """Run a grid of scenarios × seeds in parallel.
 
-    The output has tables, confidence intervals, plots and verdicts on claims. Finished cells are kept: a second start
-    resumes the study, and computes only new cells. If decentral_dp or a file that the scenarios name has changed
-    since, all cells are computed again. Exit code 1 if no cell ended ok; a diverged cell is a result.
-    "python -m pydoc decentral_dp.studies" describes the file.
+    The output contains tables, confidence intervals, plots and verdicts on claims. Finished cells are kept, so a second
+    start resumes the study and computes only new cells. If decentral_dp or a file that the scenarios name has changed
+    since, all cells are computed again. The exit code is 1 if no cell ended ok. A diverged cell is recorded as a
+    result. "python -m pydoc decentral_dp.studies" describes the file.
     """
     _exit_with_1_unless(annex("study_command")(study, override or [], out, jobs, address, _open_budget(budget)))
 
@@ -539,7 +539,8 @@ def invoke_new(
 ) -> None:
     """Write a commented scenario to edit.
 
-    It reads the names of the file's columns, and whether the first record holds numbers or words. Labels, ranges,
+    The command reads the column names of the file, and whether the first record contains numbers or words. Labels,
+    ranges,
     sites, words and dates are public facts that you declare: inferring them from the records would leak information.
     Undeclared labels and ranges are placeholders.
     """

@@ -97,7 +97,8 @@ def write_template(
         label: label column of a file.
         classes: all possible labels, separated by commas.
         ranges: public ranges "column=low:high" of columns of a file.
-        sites: column of the agents' names and all names, "column=name,name"; it sets the number of agents.
+        sites: column that contains the agents' names, and all names, as "column=name,name"; it sets the number of
+            agents.
         algorithm: registered kind of algorithm.
         agents: number of agents.
         epsilon: target ε of every agent.
@@ -220,7 +221,7 @@ def _with_columns(
 
 
 def parse_ranges(texts: Sequence[str]) -> dict[str, tuple[float, float]]:
-    """Read every "column=low:high". Raises InputError."""
+    """Parse every "column=low:high". Raises InputError."""
     ranges: dict[str, tuple[float, float]] = {}
     for text in texts:
         # The name of a column may have "=".

@@ -40,7 +40,7 @@ _MARKS = r"[{}\[\]'\" ]"
 
 
 def run_name(stem: str, overrides: Sequence[str]) -> str:
-    """Return the name of a run's folder: its scenario and the changed keys, of which a long name has the first.
+    """Return the name of a run's folder: its scenario and the changed keys, or only the first keys if it is long.
 
     Args:
         stem: stem of the scenario's file.
@@ -111,7 +111,7 @@ def run_with_progress(
     """Run with a progress bar and a log.
 
     Args:
-        make: function from callbacks to the run.
+        make: function that runs with the given callbacks, and returns the run.
         log: see `open_log`.
         quiet: whether to hide the progress bar.
         folder: folder of the run.

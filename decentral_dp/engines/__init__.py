@@ -10,7 +10,7 @@ _RAY = 'run.engine = "ray"'
 
 
 def engine_of(name: str, place: str | None) -> Engine:
-    """Return an engine.
+    """Return the engine with the given name.
 
     Args:
         name: engine "local" or "ray".

@@ -105,7 +105,7 @@ def _sums(values: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
 
 
 class View(NamedTuple):
-    """Part of a snapshot for one block, as maps channel → (b, ·).
+    """Part of a snapshot that belongs to one block, as maps channel → (b, ·).
 
     Args:
         released: last released values.
@@ -223,7 +223,7 @@ class Host:
                 at the first call.
 
         Returns:
-            The message, (b, D). After the last round, one more call of the same kind releases the final values.
+            The message, (b, D). After the last round, one more call releases the final values.
         """
         try:
             values = self._next_round() if self._own is None else self._reply(messages)

@@ -57,7 +57,7 @@ def coordinate(
         coordinator_node: program, context and agents.
         rounds: number of rounds T.
         call_blocks: function that calls a method of every block of agents, and returns the results in order.
-        control: observer, and state from which to resume, default neither.
+        control: observer of the run, and state from which to resume; by default there is neither.
 
     Returns:
         The last snapshot and the ledger of all agents.

@@ -62,8 +62,8 @@ class AgentNode(NamedTuple):
         domain: box onto which releases and public states are projected, default none.
         read_dataset: function that reads the data in the process of the host, instead of `dataset`, default None. With
             it, private states remain there: snapshots have no state, and saved states are receipts.
-        over_time: weights that change by round, whose edges are all in `mixing`; None (the default) means constant
-            weights.
+        over_time: weights that change from round to round, whose edges are all in `mixing`; None (the default) means
+            constant weights.
         columns: agent of each column of `mixing`, if weights change.
         compression: compression of messages, default None.
         attack: Byzantine agents, default none; requires a single block.
@@ -99,7 +99,7 @@ class CoordinatorNode(NamedTuple):
     """Trusted coordinator and its agents.
 
     Args:
-        program: program of the coordinator.
+        program: the coordinator's program.
         context: public facts, with methods that combine the agents' answers (`combine`, `pool`).
         make_releaser: function that builds the releaser.
         client_blocks: blocks of agents in order, each with `answer` and `hand_over`.
@@ -162,7 +162,7 @@ class DivergedRelease(NamedTuple):
 
 
 class SavedState(NamedTuple):
-    """State of a run between two rounds. A run that resumes from it is bitwise equal.
+    """State of a run between two rounds. A run that resumes from it is bitwise identical to an uninterrupted run.
 
     Args:
         round: number t of completed rounds.
@@ -285,7 +285,7 @@ class Engine(Protocol):
         Args:
             nodes: all blocks, in the order of their agents.
             rounds: number of rounds T, after which the final values are released.
-            control: observer, and state from which to resume, default neither.
+            control: observer of the run, and state from which to resume; by default there is neither.
 
         Returns:
             The last snapshot, with one row per agent, and the ledger.
@@ -302,7 +302,7 @@ class Engine(Protocol):
         Args:
             coordinator_node: program, context and agents in blocks.
             rounds: number of rounds T.
-            control: observer, and state from which to resume, default neither.
+            control: observer of the run, and state from which to resume; by default there is neither.
 
         Returns:
             The last snapshot, with one row, and the ledger.
@@ -513,7 +513,7 @@ class Recovery:
     Args:
         heartbeat: number of seconds between calls that detect a loss.
         save_every: number of seconds between states that the driver keeps.
-        restarts: number of restarts without a further round before a run fails.
+        restarts: number of restarts without another completed round before a run fails.
         pause: number of seconds before the first restart, doubled each time.
         longest_pause: largest pause, in seconds.
 
@@ -529,7 +529,7 @@ class Recovery:
     longest_pause: float = 5.0
 
     def wait(self, start: int) -> float:
-        """Return the pause before a restart, in seconds; start 1 is the first after a loss."""
+        """Return the pause before a restart, in seconds. The first restart after a loss has start 1."""
         # More than 60 doublings reach any longest pause.
         return min(self.pause * 2.0 ** min(start - 1, 60), self.longest_pause)
 

@@ -56,7 +56,7 @@ class ComparedRun:
     """Run of a comparison.
 
     Args:
-        name: shortest unique end of the folder's path, or the settings that differ if the former is long.
+        name: shortest unique end of the folder's path, or the settings that differ if this is too long.
         folder: folder of the run.
         result: content of `result.json`.
         settings: dotted key → value, with all defaults.
@@ -203,7 +203,7 @@ class Comparison:
         return remarks
 
     def write(self, folder: str | Path, formats: Sequence[Any] = ()) -> Path:
-        """Write `comparison.html`, which loads nothing, with its figure.
+        """Write the self-contained page `comparison.html` with its figure.
 
         Args:
             folder: output folder, created if it does not exist.

@@ -172,7 +172,7 @@ _FONTS = "'DejaVu Sans', Verdana, sans-serif"
 def inline_svg(content: bytes, name: str, label: str) -> Markup:
     """Return an SVG file of matplotlib as an element of a page.
 
-    Another person may have written the file. Only shapes and text are kept, without scripts and addresses.
+    The file may come from someone else, so only shapes and text are kept, without scripts and addresses.
 
     Args:
         content: content of the file.
@@ -217,7 +217,7 @@ _LINEAR_RANGE = 30.0
 
 
 def axis_places(values: Sequence[float]) -> list[float]:
-    """Return the places of nonnegative values on an axis, in percent of its length. Infinite values are at its end.
+    """Return the positions of nonnegative values on an axis, in percent of its length. Infinite values are at its end.
 
     Example:
         >>> axis_places([0.0, 2.0, math.inf])

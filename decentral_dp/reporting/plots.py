@@ -89,7 +89,7 @@ def epsilon(figure: Figure, r: Report) -> bool:
     """Draw ε spent by the worst agent, with target and the paper's claim.
 
     Returns:
-        Whether the figure is drawn. It is not if nothing is spent, or everything is spent in one round.
+        Whether the figure is drawn. It is not drawn if no ε is spent, or if all of it is spent in one round.
     """
     spent, privacy = curve(r.metrics, "epsilon_spent"), r.result.privacy
     if not privacy.is_noisy or spent is None or not np.any(spent.mean > 0) or spent.rounds[-1] <= 1:

@@ -83,9 +83,9 @@ def adjacency_text(p: PrivacyStatement) -> str:
 def adversary_text(p: PrivacyStatement) -> str:
     """Return the threat model: what the adversary observes.
 
-    An adversary of published models receives nothing else, except the messages to colluding agents. With independent
-    noise of each agent the guarantee for all messages holds against any number of colluding agents. Pairwise correlated
-    noise needs a bound on their number.
+    An adversary that observes published models receives nothing else, except the messages to colluding agents. If the
+    noise of each agent is independent, the guarantee for all messages holds against any number of colluding agents.
+    Pairwise correlated noise requires a bound on their number.
     """
     if p.publishes_all:
         return f"observes all that the trusted {'coordinator' if p.is_trusted else 'server'} publishes"
@@ -189,7 +189,7 @@ def privacy_lines(p: PrivacyStatement) -> list[tuple[str, str]]:
 
 
 def list_warnings(p: PrivacyStatement) -> list[str]:
-    """Return warnings of a δ that is not far below 1/N for N records of an agent, and of a low signal."""
+    """Return warnings about a δ that is not far below 1/N for N records of an agent, and about a low signal."""
     out, unit, most = [], p.unit_records, p.most_records
     # Publishing one random record of an agent reveals the agent for certain.
     if p.is_noisy and unit is not None and p.delta * most >= _LARGE_DELTA * unit:

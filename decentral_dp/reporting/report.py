@@ -176,7 +176,7 @@ def read_report(folder: Path) -> Report:
     """Read the report of a complete run folder.
 
     Raises:
-        InputError: the folder has no result.json, or a broken file.
+        InputError: the folder has no result.json, or contains a damaged file.
     """
     result, text = read_result(folder), scenario_text(folder)
     runs = [(result, folder), *((read_result(path), path) for path in further_seeds(folder))]
@@ -204,7 +204,7 @@ def make_report(
     compared: Sequence[tuple[RunResult, Mapping[str, RunResult]]],
     text: str = "",
 ) -> Report:
-    """Make the report of a run from its numbers.
+    """Build the report of a run from its results.
 
     Args:
         result: result of the run.
@@ -266,7 +266,7 @@ def read_metrics(path: Path) -> pd.DataFrame:
     """Read the metrics of a run as rows (round, agent, name, value); empty if nothing was measured.
 
     Raises:
-        InputError: the file is broken, or its columns have other types.
+        InputError: the file is damaged, or its columns have unexpected types.
     """
     # Slow to import, and a run that ends is drawn from memory.
     import pandas as pd
@@ -379,7 +379,7 @@ def score_notes(result: RunResult, brief: bool = False) -> list[tuple[str, str]]
 
     Args:
         result: result of the run.
-        brief: whether baselines are left out and features outside their range are only counted.
+        brief: whether to omit baselines, and only count features outside their range.
     """
     notes = []
     guesses = (("Majority-class baseline", ("test_accuracy",)), ("Mean-label baseline", ("test_rmse", "test_r2")))

@@ -43,7 +43,7 @@ _SAVE_OPTIONS: Mapping[str, Mapping[str, Any]] = {
 
 @contextmanager
 def package_style(settings: Any = None) -> Iterator[None]:
-    """Draw in the style of this package inside `with`; the caller's settings of matplotlib are restored.
+    """Draw in the style of this package inside `with`. The caller's matplotlib settings are restored afterwards.
 
     Args:
         settings: settings of matplotlib, name → value, that replace those of the package; default none.
@@ -95,7 +95,7 @@ def tex(text: str) -> str:
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """Make a figure of a width and height in inches, without pyplot."""
+    """Make a figure with the given width and height in inches, without pyplot."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -261,7 +261,7 @@ def scale_axis(ax: Axes, scale: str, values: Array) -> None:
 
 
 def change(name: str, c: Curve) -> str:
-    """Return a sentence on the first and the last value of a curve."""
+    """Return a sentence about the first and the last value of a curve."""
     first, last = c.ends
     if c.overflow is not None:
         return f"{name} overflows at round {c.overflow}"

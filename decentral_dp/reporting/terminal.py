@@ -280,7 +280,7 @@ class ProgressBar:
     Args:
         unit: counted unit, such as "runs".
         lines: whether to print a line every 30 seconds if there is no terminal; default False.
-        quiet: whether nothing is shown; default False.
+        quiet: whether to show nothing; default False.
     """
 
     def __init__(self, unit: str, lines: bool = False, quiet: bool = False) -> None:

@@ -109,7 +109,7 @@ def weak_score(ends: Mapping[str, float], baseline_scores: Mapping[str, float], 
 
 
 def loss_trend(metrics: Columns, learned_little: bool = False) -> LossTrend | None:
-    """Return a loss that increased, or still decreased in the last fifth of the rounds.
+    """Return a loss that increased, or was still decreasing in the last fifth of the rounds.
 
     Args:
         metrics: table with columns round, agent, name, value.
@@ -144,7 +144,7 @@ MOST_RECORDS, _AGENTS = 32, 8
 def clipped_shares(
     problem: Problem, records: Mapping[Split, Sequence[Any]], values: Mapping[str, Array], clip: Clip
 ) -> dict[str, float]:
-    """Compute the clipped fraction of per-example gradients, for a few records of a few agents, evenly spaced.
+    """Compute the clipped fraction of per-example gradients for a few evenly spaced records of a few agents.
 
     Args:
         problem: problem whose terms are clipped.
@@ -154,7 +154,7 @@ def clipped_shares(
 
     Returns:
         Channel → clipped fraction. Channels that have no clip or read no record are omitted. A part of a term that has
-        a share of the clip counts as clipped beyond this share.
+        a share of the clip counts as clipped if it exceeds this share.
     """
     m, is_clipped = len(values["x"]), dict[str, list[bool]]()
     agents = evenly_spaced(m, _AGENTS)

@@ -93,7 +93,7 @@ def baseline_jobs(
 
 
 def repeat_jobs(c: Components, job: PlannedJob, seeds: int) -> list[tuple[Components, PlannedJob]]:
-    """Plan the run again for each further seed, with different noise and the same records and graph.
+    """Plan the run again for each additional seed, with different noise and the same records and graph.
 
     Args:
         c: components of the run's scenario.

@@ -41,7 +41,7 @@ _DAMAGED = (KeyError, TypeError, ValueError, AttributeError, RecursionError)
 
 
 class BudgetError(InputError):
-    """Error of a run that a budget does not cover or its file cannot record."""
+    """Error for a run that the budget does not cover, or whose charge cannot be recorded in the budget's file."""
 
 
 class Quote(NamedTuple):
@@ -81,22 +81,23 @@ _ARGUMENTS: tuple[Refusal[tuple[Any, Any]], ...] = (
 class Budget:
     """Privacy budget of all runs on a data set.
 
-    Every run with this budget is charged before its first release, and InputError refuses a run beyond the budget. Each
-    data set has its own account. A record may belong to a different agent in every run, so the largest cost of all
-    agents and splits is composed. The data set is recognised by its features before scaling, in any order.
+    Every run with this budget is charged before its first release, and a run that would exceed the budget raises
+    InputError. Each data set has its own account. A record may belong to a different agent in every run, so the largest
+    cost over all agents and splits is composed. A data set is recognised by its unscaled features, in any order of
+    its records.
 
     Limits:
-        A changed, added or removed record makes a different data set. Only `dataset` joins such data sets, for example
-        the folds of a cross-validation. With privacy.unit = "agent", the partition must be the same in all runs.
-        Settings must not depend on earlier results, except with Gaussian noise on all records or pure ε. Evaluation and
-        runs without the budget are not covered. A process that can write the file can reset it. `run`, `resume`,
-        `study`, `Job.steps` and fits of `DecentralisedClassifier` and `DecentralisedRegressor` draw from a budget.
-        Audits, `tune` and the estimators of one trusted server do not.
+        Changing, adding or removing a record makes a different data set. Only `dataset` combines such data sets, for
+        example the folds of a cross-validation, in one account. With privacy.unit = "agent", the partition must be the
+        same in all runs. Settings must not depend on earlier results, except with Gaussian noise on all records or pure
+        ε. Evaluation and runs without the budget are not covered. A process that can write the file can reset it.
+        `run`, `resume`, `study`, `Job.steps` and fits of `DecentralisedClassifier` and `DecentralisedRegressor` are
+        charged to a budget. Audits, `tune` and the estimators of one trusted server are not.
 
     Args:
         epsilon: largest ε over all runs.
         delta: δ over all runs, at least 0 and below 1. Choose δ below 1/N for N records.
-        file: JSON file of the charges, created if it is missing; None keeps the charges in this process.
+        file: JSON file that stores the charges, created if it is missing; None keeps the charges in this process only.
         dataset: name of one account for all charges; None for one account per data set.
 
     Raises:
@@ -165,7 +166,7 @@ class Budget:
             return self._quote(dataset, _entries_of(content, dataset, _adjacency(job)), record_costs(job.ledger))
 
     def charge(self, job: PlannedJob, *, is_resumed: bool = False) -> None:
-        """Write the charge of a run, before its first release.
+        """Write the charge for a run before its first release.
 
         Args:
             job: internal job, with its noise key.
@@ -347,7 +348,7 @@ def digest_data(job: PlannedJob, key: bytes) -> str:
 
 
 def digest_features(features: Array, key: bytes) -> str:
-    """Return the HMAC of records (n, d) in any order.
+    """Return the HMAC of records (n, d), which does not depend on their order.
 
     Example:
         >>> import numpy as np

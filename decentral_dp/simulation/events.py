@@ -15,15 +15,16 @@ from decentral_dp.formatting import epsilon_text
 
 
 class Progress(NamedTuple):
-    """Progress of a long computation, which `callbacks` receive.
+    """Progress of a long computation, as passed to `callbacks`.
 
     Attributes:
         done: number of completed units.
         total: number of units.
         unit: "rounds" of a run, "cells" of a study, "runs" of an audit, "audits" of a table of audits, "pairs" of a
             check, "adversaries" of a network view, or "steps" of a tuner.
-        loss: upper loss of a run, or lower loss if x is not tuned; NaN if it is not measured. It reads records.
-        epsilon: ε of a run that the worst agent has spent.
+        loss: upper loss of a run, or lower loss if x is not tuned; NaN if it is not measured. It is computed from
+            records.
+        epsilon: ε that the worst agent of a run has spent so far.
         failed: number of failed cells of a study.
         per_second: units per second since the first call; None at the first call.
         seconds_left: remaining seconds at that speed; None at the first call.
@@ -116,10 +117,10 @@ class CallbackFailure:
 
 
 class Callbacks:
-    """Callback that calls several callbacks; a callback that raises is not called again.
+    """Callback that calls several callbacks. A callback that raises an exception is not called again.
 
     Args:
-        callbacks: callbacks in the order of their calls.
+        callbacks: callbacks, in the order in which they are called.
 
     Attributes:
         failures: failure of each callback that raised.
@@ -145,7 +146,7 @@ class Callbacks:
                 self.warn(callback, error, progress)
 
     def warn(self, callback: Callback, error: Exception, progress: Progress | None = None) -> None:
-        """Warn of a callback that failed.
+        """Warn about a callback that failed.
 
         Args:
             callback: callback that failed.
@@ -163,7 +164,7 @@ class Callbacks:
 
 
 def join_callbacks(callbacks: Iterable[Callback]) -> Callbacks | None:
-    """Join callbacks to one, or return None without callbacks. A single `Callbacks` is returned unchanged.
+    """Join callbacks into one, or return None if there are none. A single `Callbacks` is returned unchanged.
 
     Raises:
         InputError: the value is not a list of functions.

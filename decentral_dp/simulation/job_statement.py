@@ -60,7 +60,7 @@ from decentral_dp.simulation.summary import Setting
 
 
 def statement(job: PlannedJob, ledger: Ledger, is_central: bool, **entries: Any) -> PrivacyStatement:
-    """Make the privacy statement of a job.
+    """Build the privacy statement of a job.
 
     Args:
         job: planned job, with its ledger and budget.

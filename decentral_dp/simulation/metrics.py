@@ -96,7 +96,7 @@ class Measure(NamedTuple):
         better: whether higher or lower values are better.
         axis: scale in figures: "log", "flat" (a share, never stretched), or chosen by the values.
         meaning: description in `list measures` and the reference, if longer than the label.
-        of: only problem with the metric; "" if there are several.
+        of: the only problem that has the metric; "" if there are several.
     """
 
     label: str
@@ -425,10 +425,10 @@ def select_agents(snapshot: Snapshot, numbers: IntArray | None) -> Snapshot:
 
 
 def average_agents(values: Mapping[str, Array]) -> dict[str, Array]:
-    """Average the values of all agents by an exact sum that is divided once.
+    """Average the values of all agents by computing the exact sum and dividing once.
 
-    Messages with Gaussian noise are multiples of a power of two. `compute_steps` bounds them, so that no partial sum
-    has more digits than float64, in any order of the agents.
+    Messages with Gaussian noise are multiples of a power of two. `compute_steps` bounds them so that every partial sum
+    is exactly representable in float64, in any order of the agents.
 
     Args:
         values: channel → values of each agent, (m, ·).

@@ -54,15 +54,15 @@ _MOST_CUT = 0.5
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TrainedModel:
-    """Trained model of a run, for new records: `run.model`, or `load_model` of a run folder.
+    """Trained model of a run, which predicts new records: `run.model`, or `load_model` for a run folder.
 
     By default the weights are the mean over agents of the published weights, which averages their noise. The scores of
-    a run are means over agents of the score of each agent's weights, which `model.of_agent(agent)` has. If
+    a run are means over agents of the score of each agent's own weights, those of `model.of_agent(agent)`. If
     privacy.adversary is "final_average", they are the scores of the mean weights.
 
     Args:
         problem: problem that predicts from weights and features.
-        published: weights of each agent, (m, q), after the centre of features if there is one; one row for a
+        published: weights of each agent, (m, q), preceded by the centre of the features if there is one; one row for a
             coordinator and for an average at a centre.
         features: names of the features, in the order of the weights; one column may have several features.
         rules: rules that convert columns to features; None if the columns are the features.
@@ -71,9 +71,9 @@ class TrainedModel:
         classes: classes of the labels, in the order of the probabilities; none for numeric labels.
         label_range: public (low, high) of numeric labels, to which [−1, 1] is scaled back; None if they are not scaled.
         agents: names of the agents, if they have any.
-        agent: agent whose weights predict; None for the mean.
+        agent: agent whose weights are used for predictions; None for the mean.
         linked: whether agents have edges, so that they have a common model, default True.
-        attackers: numbers of the Byzantine agents, which are not in the mean, default none.
+        attackers: numbers of the Byzantine agents, which are excluded from the mean, default none.
 
     Example:
         >>> import decentral_dp
@@ -99,7 +99,7 @@ class TrainedModel:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Columns that a raw table needs; other columns are ignored."""
+        """Columns that a raw table must have; other columns are ignored."""
         return self.features if self.rules is None else self.rules.raw(self.features)
 
     @property
@@ -134,13 +134,13 @@ class TrainedModel:
 
         The module is a `torch.nn.Linear` for a linear model, and a `torch.nn.Sequential` of Linear and ReLU for an mlp.
         For a cnn it is a `torch.nn.Sequential` of Unflatten(1, (c, h, w)), then Conv2d, ReLU and MaxPool2d(2) for each
-        convolution, then Flatten and Linear. For a custom module it is the module itself, without buffers. It reads
-        features from `prepare`.
+        convolution, then Flatten and Linear. For a custom module it is the module itself, without buffers. Its inputs
+        are the features from `prepare`.
         """
         return {name: tensor(value) for name, value in self.weights.items()}
 
     def prepare(self, table: Any) -> Array:
-        """Compute the features (n, d) of raw records as the weights read them. See `predict`."""
+        """Convert raw records to the features (n, d) to which the weights apply. See `predict`."""
         if isinstance(table, str | Path):
             text = set() if self.rules is None else self.rules.text
             place, columns = (
@@ -178,7 +178,7 @@ class TrainedModel:
                 Parquet file.
 
         Returns:
-            The most likely class of each record as the scenario names it, the first of several, or a number in the unit
+            The most likely class of each record, as named in the scenario (the first in a tie), or a number in the unit
             of the label, (n,).
 
         Raises:
@@ -285,7 +285,7 @@ class TrainedModel:
 
 
 def model_of(scenario: Scenario, result: RunResult, published: Mapping[str, Array]) -> TrainedModel:
-    """Make the model of a run from its published values.
+    """Build the model of a run from its published values.
 
     Args:
         scenario: scenario of the run.
@@ -386,7 +386,7 @@ def _make_model(
 def load_model(folder: str | Path) -> TrainedModel:
     """Load the model of a run folder, or of its folder `published`, without the records.
 
-    If `problem.model` is a custom torch module, the folder's copy of its Python file is run.
+    If `problem.model` is a custom torch module, the folder's copy of its Python file is executed.
 
     Args:
         folder: folder of a complete run, or its folder `published`.

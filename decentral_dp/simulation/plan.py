@@ -111,7 +111,7 @@ class Plan:
 
     @classmethod
     def from_job(cls, job: PlannedJob, budget: Budget | None = None) -> Plan:
-        """Make the plan of a job, without charging the budget of several runs."""
+        """Build the plan of a job, without charging the budget of several runs."""
         quote, hint = None if budget is None else budget.quote(job), ""
         if isinstance(job, GossipJob) and job.n_agents > 1 and job.published is None and has_published_epsilon(job):
             hint = 'privacy.adversary = "final_average" states ε of the published model.'
@@ -183,11 +183,11 @@ def plan_scenario(
     Args:
         scenario: name of a shipped scenario, path, dict of the same shape, or loaded scenario.
         overrides: overrides "table.key=value" with TOML values.
-        budget: privacy budget of several runs; the plan has ε before and after this run.
+        budget: privacy budget shared by several runs; the plan gives ε before and after this run.
         **objects: Python objects that replace components of the scenario, as in `build`.
 
     Returns:
-        The plan, with ε of each agent, δ, the ledger, and the privacy statement.
+        The plan, with the ε of each agent, δ, the ledger, and the privacy statement.
 
     Raises:
         InputError: the scenario is invalid.

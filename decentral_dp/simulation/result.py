@@ -70,7 +70,7 @@ class WeakScore:
         name: score "test_auc", "test_accuracy" or "test_r2".
         value: value of the score.
         baseline: score of a random ranking, the majority class or the mean label.
-        margin: least excess over the baseline that counts.
+        margin: smallest excess over the baseline that counts as an improvement.
         interval: 95 % interval of an accuracy.
     """
 
@@ -83,7 +83,7 @@ class WeakScore:
 
 @dataclass(frozen=True, kw_only=True)
 class LossTrend:
-    """Loss that increased, or still decreased at the end.
+    """Loss that increased, or was still decreasing at the end.
 
     Args:
         name: name of the loss.
@@ -136,7 +136,7 @@ class RunResult(Mapping[str, Any]):
         averaged: number of last released values whose mean is evaluated.
         baselines: metric → value for the majority class or the mean label.
         tunes_x: whether x is tuned; False if only the lower level is solved.
-        absent_measures: names in `run.measures` that the run does not have.
+        absent_measures: names in `run.measures` that were not measured in the run.
         label_skew: mean total variation distance between an agent's labels and all labels, not covered by ε; None for
             numbers.
         labels_cut: share of the labels outside problem.label_range, which were clipped.
@@ -144,7 +144,7 @@ class RunResult(Mapping[str, Any]):
         clipped: channel → clipped fraction of per-example gradients at the last values.
         failed_callbacks: callbacks that failed.
         weak_score: held-out score, if it is close to the score of a constant prediction.
-        loss_trend: loss that increased or still decreased, or None.
+        loss_trend: loss that increased or was still decreasing, or None.
         algorithm: hyper-parameters of a coordinator's program, or empty.
         audit: findings of an audit of the run, or None.
         topology: graph and its numbers.
@@ -221,7 +221,7 @@ class RunResult(Mapping[str, Any]):
 
     @classmethod
     def from_content(cls, content: Mapping[str, Any], privacy: PrivacyStatement | None = None) -> RunResult:
-        """Make a result.
+        """Create a result.
 
         Args:
             content: keys and values of `result.json`.
@@ -280,7 +280,7 @@ class RunResult(Mapping[str, Any]):
 
 @cache
 def result_adapter() -> TypeAdapter[RunResult]:
-    """Make the validator of results once, because it takes memory and time."""
+    """Build the validator of results only once, because this takes memory and time."""
     return TypeAdapter(RunResult)
 
 
@@ -395,7 +395,7 @@ def published_values(
 
 
 def refuse_damaged(folder: Path, command: str) -> AbstractContextManager[None]:
-    """Turn errors of reading a run folder into one InputError.
+    """Convert the errors that occur when a run folder is read to InputError.
 
     Args:
         folder: run folder, with files that may have been changed.

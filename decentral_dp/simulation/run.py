@@ -107,8 +107,8 @@ METRICS, LEDGER = "metrics.parquet", "ledger.parquet"
 class Run:
     """Finished run; `print(run)` prints the text of the command "run", with its warnings.
 
-    ε covers `released`, `published`, the ledger and the scenario. Metrics, state and plots read private data. A pickle
-    or a copy of a run contains no state, records or noise key.
+    ε covers `released`, `published`, the ledger and the scenario. Metrics, state and plots are computed from private
+    data. A pickle or a copy of a run contains no state, records or noise key.
 
     Args:
         simulation: function that returns the job, with all records and the noise key.
@@ -116,7 +116,7 @@ class Run:
         records: `Ledger` of all releases; None after `load`. `ledger` is the same as a table.
         released: channel → last released values, (m, ·).
         published: channel → averages of the last released values (`run.average`), (m, ·).
-        noiseless: noiseless values, which `state` opens.
+        noiseless: noiseless private values, which `state` returns.
         result: numbers of `result.json`.
         folder: run folder, or None.
         baselines: runs for comparison, if requested, by the names "alone" (or "alone_N" for agents with N to
@@ -268,7 +268,7 @@ class Run:
         Args:
             table: raw records before any scaling: a DataFrame, a dict of columns, an array (n, d), or the path of a CSV
                 or Parquet file (see `TrainedModel.predict`).
-            agent: agent whose weights predict; by default the mean over all agents (see `TrainedModel`).
+            agent: agent whose weights are used; by default the mean over all agents (see `TrainedModel`).
 
         Returns:
             The labels as the scenario names its classes, or numbers in the unit of the label, (n,).
@@ -382,7 +382,7 @@ def evaluated_rounds(rounds: int, interval: int | None) -> list[int]:
 
 
 def spent_by_round(job: PlannedJob, evaluation_rounds: Sequence[int]) -> dict[int, float]:
-    """Return ε spent by the worst agent after each evaluated round, from the plan only."""
+    """Return the ε that the worst agent has spent after each evaluated round, computed from the plan only."""
     worst = np.array([int(np.argmax(job.budget.epsilon))])
     stride = max(1, math.ceil(len(evaluation_rounds) / _CURVE_POINTS))
     chosen = sorted({*evaluation_rounds[::stride], evaluation_rounds[-1]})
@@ -467,7 +467,7 @@ _MOST_GROWTH = 1e3
 
 
 def grown_loss(metrics: Mapping[str, NDArray[Any]]) -> Divergence | None:
-    """Return a loss that ended above 10³ max(its start, 1).
+    """Return a loss whose last value is above 10³ max(first value, 1).
 
     The loss reads records, and ε does not cover it. Therefore it is used to label a run that has ended, but never to
     stop a run.
@@ -557,8 +557,8 @@ def run_job(
 
     Raises:
         InputError: the folder is not empty or cannot be written, the run exceeds the budget, or the job does not
-            support a stop.
-        Stopped: the run was interrupted; the folder has a record of all releases.
+            support stopping early.
+        Stopped: the run was interrupted. The folder contains a record of all releases.
     """
     check_watch(watch, job_plan)
     job = with_blocks(job_plan)
@@ -576,13 +576,13 @@ def run_job(
 
 
 def run_joined(jobs: Sequence[PlannedJob]) -> list[Run | None]:
-    """Run the planned jobs of one shape together, without folders and with the bits of single runs.
+    """Run planned jobs of one shape together, without folders. Each is bitwise identical to a run on its own.
 
     Args:
         jobs: planned jobs.
 
     Returns:
-        The run of each job, or None for a job that must run by itself. `Run.result.seconds` is the time of a group
+        The run of each job, or None for a job that must run on its own. `Run.result.seconds` is the time of a group
         divided by its number of runs.
     """
     runs: list[Run | None] = [None] * len(jobs)

@@ -156,7 +156,7 @@ class AgentBudgets(Sequence[AgentBudget]):
 
 @dataclass(frozen=True)
 class PaperClaim:
-    """Budget that a paper claims, for comparison only and never a certificate.
+    """Privacy budget that a paper claims, which is not certified and serves only for comparison.
 
     Args:
         epsilon_max: claimed ε of the worst agent.
@@ -202,7 +202,7 @@ class Signal:
         one_release: ratio of one agent and release.
         all_releases: ratio of all releases, averaged over the agents.
         noise_multiplier: standard deviation of an agent's noise, divided by the largest contribution of one record: the
-            least and the largest of any agent, each the median over its releases.
+            smallest and the largest over all agents, each the median over the agent's releases.
     """
 
     one_release: Number = None
@@ -217,7 +217,7 @@ class NoiseCorrelation:
     Args:
         ratio: ratio of the standard deviations of the shared noise and an agent's own noise, each averaged if it
             differs.
-        collusion_threshold: least number of colluding agents that may leave an agent only its own noise.
+        collusion_threshold: smallest number of colluding agents that may leave an agent with only its own noise.
         between_agents: kind "pairwise", "zero_sum" or "optimised".
     """
 
@@ -254,7 +254,7 @@ class PrivacyStatement:
         claimed: budget that a paper claims, or None.
         free_channels: channel → reason why it has no privacy cost.
         noise: kind of noise, "off", "secret" or "reproducible".
-        numerical_slack: additions of float64 sampling to ε and δ, which every ε includes.
+        numerical_slack: amounts that float64 sampling adds to ε and δ, which are included in every ε.
         unit_records: number of records of one agent in which neighbouring data sets differ; None for all.
         most_records: largest number of records of an agent.
         neighbours: adjacency "replace" or "zero_out".

@@ -41,8 +41,8 @@ def over_seeds(numbers: Sequence[float] | Array) -> Interval:
         numbers: number from each independent repetition, (n,).
 
     Returns:
-        The interval mean ± t·s/√n at a level of 95 %, with n − 1 degrees of freedom. One number has no interval. All
-        values are NaN if there are no numbers or one is not finite.
+        The interval mean ± t·s/√n at a level of 95 %, with n − 1 degrees of freedom. A single number has no interval.
+        All values are NaN if there are no numbers or one is not finite.
 
     Example:
         >>> over_seeds([1.0, 2.0, 3.0]).value

@@ -44,7 +44,7 @@ def setting_of(name: str) -> Setting:
 
 
 def statement_of(job: PlannedJob) -> PrivacyStatement:
-    """Make the privacy statement of a job, from public facts only.
+    """Build the privacy statement of a job from public facts only.
 
     Example:
         >>> from decentral_dp.simulation.jobs.build import build_job

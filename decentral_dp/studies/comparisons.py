@@ -90,7 +90,7 @@ class ClaimVerdict(NamedTuple):
         pairs: number of combinations.
         held: number of combinations for which the claim holds.
         refuted: number of combinations for which it does not hold.
-        missing: number of combinations without a measured side. All other combinations are undecided.
+        missing: number of combinations in which a side was not measured. All other combinations are undecided.
         numbers: means and margin of the least certain combination.
 
     Example:

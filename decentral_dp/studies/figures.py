@@ -115,7 +115,7 @@ def _settings(look: FigureStyle) -> dict[str, Any]:
 
 
 def study_figures(measured: Measured, gains: pd.DataFrame) -> Iterator[StudyFigure]:
-    """Draw the plots and gains of a study for which there are numbers.
+    """Draw those plots and gains of a study for which there are values.
 
     Args:
         measured: numbers of the study.
@@ -318,7 +318,7 @@ def panel_title(axis: str, value: Label) -> str:
 
 
 def unnamed_axes_text(plot: Plot, measured: Measured) -> str:
-    """Name the axes that vary among the points of a plot without a role in it; "" if there are none."""
+    """Name the axes that vary among the points of a plot but have no role in it; "" if there are none."""
     rows = select(measured.summary[measured.summary["last"]], plot.where)
     rows = rows[rows["name"].isin(plot.measures)]
     used = (plot.x, plot.lines, plot.panels)

@@ -30,7 +30,7 @@ from decentral_dp.studies.tables import (
 
 @dataclass(frozen=True, repr=False)
 class Findings:
-    """Finished study.
+    """Results of a finished study.
 
     Args:
         study: loaded study.
@@ -39,8 +39,8 @@ class Findings:
         summary: table of means: n, mean, low, high per combination.
         cells: guarantee, δ, status and reason of each cell.
         verdicts: one verdict for each claim.
-        computed: number of cells that were not in the folder.
-        warnings: measures and plots without numbers.
+        computed: number of cells that had to be computed because they were not in the folder.
+        warnings: measures and plots for which there are no values.
         folder: folder of tables and figures; None if nothing is kept.
         gains: table of paired differences of variants, with a row and a verdict for every pair and level.
 

@@ -57,7 +57,7 @@ class Task(NamedTuple):
     Args:
         key: name of the cell's file.
         content: content of the scenario.
-        folder: folder in which relative paths start.
+        folder: folder to which relative paths refer.
         rounds: rounds of a plan at which ε is computed; None for a run.
         network: whether network DP is measured; default no.
         requested: measures that are computed on request, see `requested_measures`; default none.
@@ -137,7 +137,7 @@ def _catch_errors(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def compute_and_keep(folder: Path | None, tasks: Sequence[Task]) -> list[Record]:
-    """Compute cells, and save each in a folder of this machine, if any, before the next."""
+    """Compute cells, and save each in a folder on this machine, if there is one, before the next is computed."""
     records = []
     for task, record in zip(tasks, compute(tasks), strict=True):
         if folder is not None:
@@ -299,12 +299,12 @@ def _measure_network(job: PlannedJob) -> dict[str, float]:
 
 
 def perform(tasks: Sequence[Task], folder: Path, jobs: int, address: str | None) -> Stream[Task, Record]:
-    """Compute the cells; a process computes cells that differ only in their seed together.
+    """Compute the cells. Cells that differ only in their seed are computed together in one process.
 
     Args:
         tasks: tasks, one for each cell.
         folder: folder of saved cells. Workers save cells; cells from Ray are saved on return.
-        jobs: number of processes of this machine; 1 is this process.
+        jobs: number of processes on this machine; 1 means this process only.
         address: address of a Ray cluster to use instead of processes; None means no cluster.
 
     Returns:

@@ -262,7 +262,7 @@ class Study(Table):
         return self._folder
 
     def covers(self, labels: Mapping[str, Label]) -> bool:
-        """Return whether a combination is in a part of the grid that is run."""
+        """Return whether a combination belongs to a part of the grid that is run."""
         return not self.where or any(
             all(labels[axis] in (wanted if isinstance(wanted, list) else [wanted]) for axis, wanted in part.items())
             for part in self.where
@@ -278,7 +278,7 @@ def load_study(study: str | Path | Mapping[str, Any], overrides: Sequence[str] =
 
     Args:
         study: path, shipped name, or dict of the same shape.
-        overrides: changes "key=value" of a key of the study ("seeds=2") or of the scenario, in every cell.
+        overrides: changes "key=value" to keys of the study ("seeds=2"), or to keys of the scenario in every cell.
 
     Raises:
         InputError: the file cannot be read, or a value is invalid.
@@ -363,7 +363,7 @@ class Cell(NamedTuple):
         labels: axis → label.
         seed: seed of the run.
         content: content of its scenario, before validation.
-        folder: folder in which relative paths start.
+        folder: folder to which relative paths refer.
     """
 
     labels: Mapping[str, Label]

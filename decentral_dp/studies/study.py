@@ -239,7 +239,7 @@ def check_study(study: Study) -> tuple[list[Axis], list[Cell]]:
     """Return the axes of a study, and its cells.
 
     Raises:
-        InputError: the first fault of the study, with a suggestion for an unknown name.
+        InputError: the study is invalid. The message reports its first fault, with a suggestion for an unknown name.
     """
     varied = axes(study)
     _raise_first(fault for part in study.where for fault in _check_where(part, varied, "study"))
@@ -387,7 +387,7 @@ def study_command(
     address: str | None,
     budget: Budget | None = None,
 ) -> bool:
-    """Run the command `study`. Return whether a cell ended ok."""
+    """Run the command `study`, and return whether any cell ended ok."""
     loaded = load_study(study, override)
     folder = out if out is not None else Path("runs") / f"study-{Path(study).stem}"
     with ProgressBar("cells") as progress:

@@ -40,7 +40,7 @@ def results(
         keys: key of each cell.
         records: record of each cell.
         rounds: rounds at which curves are kept.
-        names: measures of the study, including rounds to a level.
+        names: measures of the study, including numbers of rounds until a level is reached.
 
     Returns:
         Columns cell, seed, one per axis, round, last (whether it was measured at the end), name, value. Missing values
@@ -300,7 +300,7 @@ def success_text(cells: pd.DataFrame) -> str:
 
 
 def failures(cells: pd.DataFrame) -> list[tuple[int, str]]:
-    """List the reasons of failed cells, each with its number of cells, the most common first.
+    """List the reasons why cells failed, each with its number of cells, starting with the most common.
 
     Reasons that differ only in their numbers count as one. The first of them represents the others.
     """

@@ -155,7 +155,7 @@ def open_interrupted(folder: Path) -> tuple[Interruption, IO[bytes]]:
     """Read the folder of an incomplete run, and lock it.
 
     Raises:
-        InputError: the folder has no run, the run is in progress or complete, or a file is not the run's.
+        InputError: the folder has no run, the run is in progress or complete, or a file does not belong to the run.
     """
     place = folder / IN_PROGRESS
     if place.is_dir():

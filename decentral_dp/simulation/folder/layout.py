@@ -73,7 +73,7 @@ def new_folder(out: Path | None, name: str) -> Iterator[Path]:
 
 
 def check_writable(folder: Path) -> None:
-    """Refuse, before a run, a folder that cannot be written, without leaving a file there. Raises InputError."""
+    """Check before a run that its folder can be written, without leaving a file there. Raises InputError if not."""
     problem = ""
     try:
         if is_url(str(folder).replace(":/", "://", 1)):
@@ -90,7 +90,7 @@ def check_writable(folder: Path) -> None:
 
 
 def require_new(option: str, file: Path) -> None:
-    """Refuse, before a run, a file that exists or whose folder does not exist.
+    """Check before a run that a file to be written does not exist, and that its folder does.
 
     Args:
         option: name of the option.
@@ -235,7 +235,7 @@ def open_store(url: str) -> tuple[Any, str]:
 
 
 def upload(folder: Path, store: tuple[Any, str]) -> None:
-    """Copy a finished run folder, result.json last.
+    """Copy a finished run folder to a store, with result.json last.
 
     Args:
         folder: folder of a complete run.

@@ -601,7 +601,7 @@ def largest_stable_step(kind: str, algorithm: Any, topology: Topology, curvature
 
 
 def mixing_text(topology: Topology, rounds: int) -> str:
-    """Warn of fewer rounds than the noise of other agents needs to hide a record; return "" if there are enough.
+    """Warn if there are too few rounds for the noise of other agents to hide a record; otherwise return "".
 
     Args:
         topology: topology of the agents.
@@ -617,7 +617,7 @@ def mixing_text(topology: Topology, rounds: int) -> str:
 
 
 def stability_text(kind: str, algorithm: Any, topology: Topology, curvature: float, rounds: int) -> str:
-    """Warn of a learning rate that is unstable on a graph, naming the largest stable one; return "" if it is stable.
+    """Warn about a learning rate that is unstable on a graph, and name the largest stable one; "" if it is stable.
 
     Args:
         kind: name of the algorithm.

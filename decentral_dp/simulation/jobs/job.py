@@ -228,7 +228,7 @@ LARGEST_PLAN = 3e7
 class PlannedJob(Protocol):
     """Scenario that is ready to run: every release is planned, and its ε is computed.
 
-    A job holds records and the noise key. Therefore it has no `vars` and cannot be pickled or copied.
+    A job holds records and the noise key. Therefore it cannot be pickled, copied or inspected with `vars`.
 
     Attributes:
         components: components of the scenario.

@@ -576,7 +576,7 @@ def published_rounds(steps: Steps, view: View | Literal["all_messages"]) -> Hidd
 
 
 def add_members(rounds: HiddenRounds, steps: Steps, members: Sequence[int]) -> HiddenRounds:
-    """Return rounds whose adversary also has these members and observes everything that they receive."""
+    """Return the rounds with these agents added to the adversary, which observes everything that they receive."""
     is_received = np.stack([visible[list(members)].any(axis=0) for visible in steps.visible])
     noise = rounds.noise.copy()
     noise[:, list(members)] = np.inf
