@@ -34,7 +34,7 @@ _CLIPS = {**CLIP_OF_TERM, **_MINIMAX_CLIPS}
 
 @dataclass(frozen=True)
 class Domain:
-    """Box low ≤ x_s ≤ high of every coordinate; by default all of R^p."""
+    """Box low ≤ x_s ≤ high for every coordinate, by default all of R^p."""
 
     low: float = -math.inf
     high: float = math.inf
@@ -48,7 +48,7 @@ class Domain:
         return np.asarray(np.clip(x, self.low, self.high)) if self.compact else x
 
     def require_compact(self, subject: str) -> None:
-        """Raise InputError for an unbounded domain. The subject is the component that needs bounds."""
+        """Raise InputError for an unbounded domain. `subject` names the component that needs bounds."""
         if not self.compact:
             raise InputError(
                 f"algorithm.domain: missing; {subject} requires bounds on x. Fix: set it, for example {{ low = "
@@ -121,9 +121,9 @@ class CoordinatorContext(_Context):
         agents: number of agents.
         clip: clipping norms that the agents apply.
         domain: domain of x.
-        family: family of the problem; None if its constants are unknown.
+        family: family of the problem, or None if its constants are unknown.
         rounds: number of rounds.
-        budget: μ of a Gaussian pair with the target (ε, δ); inf without a target.
+        budget: μ of a Gaussian pair with the target (ε, δ), or inf without a target.
         noisy: whether noise is added.
     """
 
@@ -222,7 +222,7 @@ class CoordinatorContext(_Context):
         return self.domain.project(point) if variable == "x" else np.asarray(point)
 
     def project_to_minimisers(self, x: Array, y: Array, penalty: float = 0.0) -> Array:
-        """Project y on the ball that contains every minimiser at x.
+        """Project y onto the ball that contains every minimiser at x.
 
         Args:
             x: public x, (p,).
@@ -230,7 +230,7 @@ class CoordinatorContext(_Context):
             penalty: λ of g + f/λ; 0 (the default) for g.
 
         Returns:
-            The projected y, (q,): the centre if y is not finite, y itself if no ball is known.
+            The projected y, (q,): the centre if y is not finite, or y itself if no ball is known.
         """
         constants = self.constants_at(x, penalty)
         if self.family is None or constants is None:
@@ -323,7 +323,7 @@ class MinimaxContext(_Context):
         agents: number of agents.
         clip: clipping norms of ∇_x f and ∇_y f in the scenario.
         rounds: number of rounds.
-        budget: μ of a Gaussian pair with the target (ε, δ); inf without a target.
+        budget: μ of a Gaussian pair with the target (ε, δ), or inf without a target.
         noisy: whether noise is added; without noise nothing is clipped.
         parameters: public parameters of `problem`, which are sent to the agents with every query.
     """
@@ -355,7 +355,7 @@ class MinimaxContext(_Context):
         return self.problem.project_x(point) if variable == "x" else self.problem.project_y(point)
 
     def bound(self, term: str) -> float:
-        """Return the radius to which this term is clipped at the start; inf if nothing bounds it."""
+        """Return the radius to which this term is clipped at the start, or inf if it is unbounded."""
         return self.ball(term, self.start("x", {}), self.start("y", {})).radius
 
     def width(self, term: str) -> int:

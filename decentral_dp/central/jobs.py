@@ -326,7 +326,7 @@ _OUT_OF_REACH = (
 
 
 def plan_ledger(s: Scenario, algorithm: Coordinated, context: CoordinatorContext | MinimaxContext) -> Ledger:
-    """Plan every release of a trusted coordinator, with the privacy cost that the target or the paper sets, or none.
+    """Plan every release of a trusted coordinator, with the privacy cost set by the target or the paper, if any.
 
     Args:
         s: scenario, whose rounds, guarantee, ε and δ are read.
@@ -334,7 +334,7 @@ def plan_ledger(s: Scenario, algorithm: Coordinated, context: CoordinatorContext
         context: public facts of the run.
 
     Returns:
-        The ledger, whose lines are equal for all agents.
+        The ledger, whose lines are identical for all agents.
 
     Raises:
         InputError: the target cannot be met, or the algorithm does not support the guarantee or the mechanism.
@@ -373,16 +373,16 @@ def plan_ledger(s: Scenario, algorithm: Coordinated, context: CoordinatorContext
 def fit_plan(
     plan_at: Callable[[float], Ledger], target: float, delta: float, tightness: float = 0.5 * TIGHTNESS
 ) -> Ledger:
-    """Find the plan that costs at most (target, delta), and at least (1 − tightness)·target.
+    """Find a plan whose privacy cost is within (target, delta) and whose ε is at least (1 − tightness)·target.
 
     Args:
-        plan_at: noise factor → plan.
+        plan_at: function that maps a noise factor to a plan.
         target: target ε.
         delta: target δ.
         tightness: relative tightness, default half of TIGHTNESS.
 
     Raises:
-        InputError: sampling in float64 and rounding cost more than the target.
+        InputError: the privacy cost of float64 sampling and rounding exceeds the target.
     """
 
     def epsilon_at(factor: float) -> float:

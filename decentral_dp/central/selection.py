@@ -140,7 +140,7 @@ class RegularisedLaw(NamedTuple):
         lipschitz: Lipschitz constant of Φ on the box.
         curvature: κ for which Φ − (κ/2)‖x‖² is convex.
         inexact: bound on |computed − exact Φ|.
-        gradient_error: l2 bound on the error of a computed gradient; it affects the running time only.
+        gradient_error: l2 bound on the error of a computed gradient, which affects only the running time.
     """
 
     box: Box
@@ -224,7 +224,7 @@ def draw_regularised(
 
 
 def quadratic(generator: np.random.Generator, law: RegularisedLaw, hessian: Array, linear: Array) -> Array:
-    """Draw a point (d,) from a truncated Gaussian, by `draw_regularised` with Φ(x) = x'Hx/2 − b'x.
+    """Draw a point (d,) from a truncated Gaussian, using `draw_regularised` with Φ(x) = x'Hx/2 − b'x.
 
     A proposal inside the box is accepted with probability √(Π_i (λ_min + μ_r)/(λ_i + μ_r)), with λ_i the eigenvalues of
     H.
@@ -309,7 +309,7 @@ class SelectionBounds:
     """Public bounds on a score q.
 
     Args:
-        oscillation: split → sup − inf of the change of q by one record.
+        oscillation: sup − inf of the change of q caused by one record of each split.
         inexact: bound e ≥ |computed − q|.
         lipschitz: l2 Lipschitz constant of q.
     """
@@ -349,7 +349,7 @@ class FiniteExponential(SelectionMechanism):
     Args:
         facts: public bounds on the score.
         points: candidate points, (n, p).
-        score: function (n, p) → (n,); lower is better.
+        score: function that maps (n, p) to (n,). Lower is better.
     """
 
     facts: SelectionBounds
@@ -392,7 +392,7 @@ def best_point(score: Score, box: Box) -> Array:
 
 
 def even_points(low: Array, high: Array, count: int) -> Array:
-    """Return (count^p, p) points, evenly spaced on each axis, corners included; low and high are (p,)."""
+    """Return (count^p, p) points that are evenly spaced on each axis and include the corners low and high, (p,)."""
     axes = [np.linspace(a, b, count) for a, b in zip(low, high, strict=True)]
     return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(axes))
 
@@ -448,7 +448,7 @@ class Density:
 
     Args:
         box: box of x.
-        sensitivity: split → sensitivity S.
+        sensitivity: sensitivity S to a record of each split.
         strength: μ_r.
         anchor: x₀, (p,).
         lipschitz: Lipschitz constant of Φ.
@@ -505,7 +505,7 @@ class Density:
 
     @property
     def curvature(self) -> float:
-        """κ."""
+        """Curvature κ, for which Φ − (κ/2)‖x‖² is convex."""
         return 0.0 if self.convex else -self.smooth
 
     @property
@@ -599,7 +599,7 @@ class RegularisedSelection:
         """Draw a point (p,) at this scale; return the minimiser at scale 0.
 
         Raises:
-            ValueError: the scale is below the finest, so the distortion would exceed the stated distortion.
+            ValueError: the scale is below the finest, so the distortion would exceed its stated value.
         """
         if scale == 0.0:
             return self.bottom()
@@ -613,7 +613,7 @@ class RegularisedSelection:
         return draw_regularised(generator, law, self.score, self.gradient, near)
 
     def scores(self, points: Array) -> Array:
-        """Compute Φ at points (n, p), (n,)."""
+        """Compute Φ at the points (n, p), as (n,)."""
         if self.coefficients is None:
             return self.score(points)
         hessian, linear = self.coefficients

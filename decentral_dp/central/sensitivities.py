@@ -53,7 +53,7 @@ def minimiser_sensitivity(
         penalty: λ; None for the minimiser of G.
 
     Returns:
-        Map of "train" and "validation" to the bound.
+        Map from "train" and "validation" to the bound.
 
     References:
         Lowy & Liu 2025, proof of Theorem 3.2; Kornowski 2024, Lemma 17.
@@ -100,10 +100,10 @@ def hypergradient_sensitivity(
         n_train: number of train records.
         n_validation: number of validation records.
         self_concordance: κ with ∇²_yy g(y + v) ⪯ e^{κ‖v‖} ∇²_yy g(y) for every record and for R; inf (the default) if
-            unknown.
+            it is unknown.
 
     Returns:
-        Map of "train" and "validation" to the bound.
+        Map from "train" and "validation" to the bound.
 
     References:
         Lowy & Liu 2025, Equation 27, whose K (Equation 12) has b_gxy/μ for M and norms for differences.
@@ -173,11 +173,11 @@ def score_oscillation(
         width: l2 diameter D_x of the box.
         spread: bound D_y on ‖y_Z(x) − y_Z(x')‖ over the box (`solution_spread`).
         error: bound e ≥ |computed − exact score| at every x; L_fy a for a minimiser with accuracy a.
-        loss_range: sup over records of max f − min f, over x in the box and y in its ball; inf (the default) if
+        loss_range: sup over records of max f − min f, over x in the box and y in its ball; inf (the default) if it is
             unknown.
 
     Returns:
-        Map of "train" and "validation" to the bound.
+        Map from "train" and "validation" to the bound.
 
     References:
         Lowy & Liu 2025, Equation 4, whose last term lacks 1/n.
@@ -225,7 +225,7 @@ def implicit_sensitivity(
             w₀, which is 1-Lipschitz in that norm.
 
     Returns:
-        Map of "train" and "validation" to the bound.
+        Map from "train" and "validation" to the bound.
 
     Example:
         >>> clips = Clips(a=1.0, b=1.0, j=0.0, h=1.0)

@@ -83,10 +83,10 @@ class _Cotangents(torch.autograd.Function):
 
 @dataclass(frozen=True, eq=False)
 class TorchModel:
-    """Float64 torch module on its device, from records (n, d) to outputs (n, e).
+    """Float64 torch module that maps records (n, d) to outputs (n, e) on its device.
 
     Args:
-        module: torch module, whose trainable parameters in order are x.
+        module: torch module, whose trainable parameters form x, in order.
         n_features: number d of features.
         outputs: number e of outputs.
         start: start weights, (p,).
@@ -171,12 +171,12 @@ class TorchModel:
         return self._clipped_sum(slope.tape, _fixed(slope), extra, bound, since)
 
     def clipped_loss_sum(self, x: Array, inputs: Array, cotangents: GroupCotangents, bound: float) -> Array:
-        """Return Σ_k s_k ∇_x ⟨φ_k, c_k⟩ (p,) as of `clipped_sum`, with one forward pass.
+        """Return Σ_k s_k ∇_x ⟨φ_k, c_k⟩ (p,) as in `clipped_sum`, with one forward pass.
 
         Args:
             x: (p,).
             inputs: records (n, d).
-            cotangents: function that returns c, each row from its record only.
+            cotangents: function that returns c, in which each row depends only on its own record.
             bound: clipping norm.
         """
         tape = tensor(x, self.device), tensor(inputs, self.device)
@@ -215,7 +215,7 @@ class TorchModel:
         )
 
     def gradients(self, x: Tensor, cotangents: GroupCotangents, records: Tensor, indices: Tensor) -> Parameters:
-        """Return ∇_x ⟨φ_k, c_k⟩ of every record at once, name → (n, p_j). Raises exceptions of the module.
+        """Return ∇_x ⟨φ_k, c_k⟩ (n, p_j) of every record, by name. Exceptions of the module are raised.
 
         One forward pass computes the outputs and, for their cotangents, the gradients.
         """

@@ -28,7 +28,7 @@ _EXTREME = 1e6
 
 @runtime_checkable
 class RowWise(Protocol):
-    """Object that computes rows of records and can be tested."""
+    """Object that computes a row for each record and can be tested for dependence between rows."""
 
     def check_rows_apart(self, counts: Collection[int]) -> None:
         """Raise InputError if a row depends on another record, in batches of these sizes."""
@@ -50,7 +50,7 @@ class Trial(NamedTuple):
 
 
 class RowDependence(NamedTuple):
-    """Row that changed.
+    """Row that changed although its own record did not.
 
     Args:
         term: name of the term.

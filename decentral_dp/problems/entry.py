@@ -25,13 +25,13 @@ from decentral_dp.models.build import Model, ModelTable, build_model
 
 
 class ProblemType(NamedTuple):
-    """Facts of all problems of one type.
+    """Facts that hold for all problems of one type.
 
     Args:
         name: name in errors and results.
-        methods: methods of which a custom problem has one.
-        members: members of a custom problem that clips by itself; the first one identifies it.
-        evaluation_members: members for evaluation, which an object for a plan may lack.
+        methods: methods, one of which a custom problem must have.
+        members: members of a custom problem that does its own clipping. The first one identifies it.
+        evaluation_members: members for evaluation, which an object that is only used for a plan may lack.
         terms: terms of its releases.
         make_custom: function (formulas of single records, facts, name, problem.model) → problem.
         describe: function of a registered problem → text with the formulas.

@@ -127,7 +127,7 @@ class Share(NamedTuple):
 
 
 def join_alike(agents: Agents, weights: Mapping[Split, Array] = MappingProxyType({})) -> list[Share]:
-    """Join the (train, validation) records of agents with equal counts, for few oracle calls.
+    """Join the (train, validation) records of agents with equal counts, to reduce the number of oracle calls.
 
     Args:
         agents: records of each agent.
@@ -159,7 +159,7 @@ class LowerLevel(NamedTuple):
     Args:
         problem: any bilevel problem.
         x: upper variable, (p,).
-        shares: records, embedded if the problem embeds them by x.
+        shares: joined records, embedded at x if the problem embeds its records.
     """
 
     problem: Problem
@@ -241,7 +241,7 @@ class LowerLevel(NamedTuple):
             tolerance: relative tolerance. Steps are taken until ‖∇_y g‖ ≤ tolerance·‖∇_y g(x, 0)‖.
 
         Returns:
-            The minimiser, or NaN without convergence, which means overflow for a strongly convex g.
+            The minimiser, or NaN if the method does not converge. For a strongly convex g this means overflow.
         """
         nowhere, y = np.full(self.problem.q, np.nan), np.zeros(self.problem.q)
         gradient = self.gradient(y)
@@ -267,7 +267,7 @@ class LowerLevel(NamedTuple):
         return nowhere
 
     def inverse_hvp(self, y: Array, tolerance: float = 1e-10) -> Array:
-        """Return z = (∇²_yy g(x, y))⁻¹ ∇_y f(x, y), (q,); NaN without convergence.
+        """Return z = (∇²_yy g(x, y))⁻¹ ∇_y f(x, y), (q,), or NaN without convergence.
 
         Args:
             y: lower variable, (q,).

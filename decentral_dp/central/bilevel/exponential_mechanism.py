@@ -102,7 +102,7 @@ class SingleDraw(dp.Coordinated):
 
 
 def charge(selection: dp.SelectionMechanism, reason: str = "") -> dict[str, dp.Charge]:
-    """Plan one release that costs the whole target for a record of either split."""
+    """Plan one release that uses the whole target for a record of either split."""
     weight = {kind: np.ones(1) for kind in selection.sensitivity}
     return {
         "x": dp.Charge(selection.mechanism, selection.width, np.array([1]), weight, {}, selection.distortion, reason)

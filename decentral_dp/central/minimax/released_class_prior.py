@@ -40,7 +40,7 @@ class ClassShareState(NamedTuple):
 
 @dataclass(frozen=True)
 class ClassShare(Wrapper, dp.Coordinated):
-    """Wrapper of a program for a problem with the term "positive".
+    """Wrapper around a program for a problem with the term "positive".
 
     Args:
         program: inner program.

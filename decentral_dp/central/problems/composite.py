@@ -78,7 +78,7 @@ class Objective(Protocol):
     Args:
         extra: number k of coordinates that the objective adds to x.
         q: dimension of y.
-        statistics: map of each further term to its width.
+        statistics: width of each further term.
     """
 
     @property
@@ -371,7 +371,7 @@ def _weighted_sum(factors: Array, rows: Array) -> Array:
 
 
 def ranking(scores: Array, positive: Array) -> dict[str, float]:
-    """Compute "auc", the share of (positive, negative) pairs in the right order; empty unless both classes occur."""
+    """Compute "auc", the share of correctly ordered (positive, negative) pairs, if both classes occur."""
     if positive.all() or not positive.any() or not np.isfinite(scores).all():
         return {}
     is_positive = positive.astype(bool)
@@ -397,7 +397,7 @@ class RecordwiseObjective(Objective):
     """An `Objective` from custom per-record formulas.
 
     Args:
-        author: object with the methods in the module docstring.
+        author: object with the methods listed in the module docstring.
         outputs: number e of outputs of the model.
         width: dimension q of y.
         n_classes: number of classes; 0 if labels are numbers.
@@ -499,10 +499,10 @@ class RecordwiseObjective(Objective):
 
 
 def make_custom_problem(author: Any, facts: ProblemFacts, name: str, model: ModelTable | None) -> Composite:
-    """Build the problem of custom per-record formulas, and test them on synthetic records.
+    """Build the problem from custom per-record formulas, and test them on synthetic records.
 
     Args:
-        author: object with the methods in the module docstring.
+        author: object with the methods listed in the module docstring.
         facts: public facts of the data.
         name: name of the problem in the scenario.
         model: model that `problem.model` declares; None for a linear model.

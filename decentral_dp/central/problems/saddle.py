@@ -57,8 +57,8 @@ class PublicBall(NamedTuple):
 class Minimax(TwoVariables, Protocol):
     """Minimax problem.
 
-    `terms` maps each term to whether it reads records; a term that reads none equals its `public` part. `start` maps
-    variables to public starts (d,). `prepare` returns records as a NamedTuple of arrays whose first axis is the
+    `terms` states whether each term reads records. A term that reads none equals its `public` part. `start` maps
+    variables to public starts (d,). `prepare` returns records as a NamedTuple of arrays whose first axis indexes the
     records.
     """
 
@@ -127,7 +127,7 @@ class Minimax(TwoVariables, Protocol):
             test: held-out records, or None.
 
         Returns:
-            Metric → value; names beginning with "test_" read held-out records only.
+            The value of each metric. Metrics whose names begin with "test_" read held-out records only.
         """
         ...
 
