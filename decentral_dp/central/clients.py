@@ -138,7 +138,7 @@ class ReadingClients:
 
     Args:
         block: block of the agents, without records.
-        read_records: function that returns split → records of the agents, without records for scores.
+        read_records: function that returns the agents' records by split, without records for scores.
     """
 
     block: Any

@@ -117,7 +117,7 @@ class CoordinatorContext(_Context):
 
     Args:
         problem: bilevel problem.
-        counts: split → number of records of all agents together.
+        counts: total number of records of all agents in each split.
         agents: number of agents.
         clip: clipping norms that the agents apply.
         domain: domain of x.
@@ -266,7 +266,7 @@ class CoordinatorContext(_Context):
             rate: rate q of the Poisson sample, default 1.
 
         Returns:
-            Split → l2 sensitivity.
+            The l2 sensitivity to a record of each split.
         """
         split = self.split_of(term)
         return {split: mean_sensitivity_bound(2.0 * self.bound(term), self.counts[split], self.agents, width, rate)}
@@ -319,7 +319,7 @@ class MinimaxContext(_Context):
 
     Args:
         problem: minimax problem.
-        counts: split → number of records of all agents together.
+        counts: total number of records of all agents in each split.
         agents: number of agents.
         clip: clipping norms of ∇_x f and ∇_y f in the scenario.
         rounds: number of rounds.

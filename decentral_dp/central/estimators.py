@@ -42,7 +42,8 @@ _LARGEST, _SPREAD = 5.0, 20.0
 class TwoClasses(Private, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Private linear classifier for two classes. Subclasses have parameters with these names.
 
-    Subclasses define `_fit_model` (features, whether positive, seed) → weights (d,), intercept, and their `FitCost`.
+    Subclasses define `_fit_model`, which maps features, a mask of positive labels and a seed to the weights (d,), the
+    intercept and a `FitCost`.
 
     Args:
         classes: two labels, the negative label first. None infers them from the labels, which ε does not cover.

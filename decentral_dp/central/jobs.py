@@ -480,7 +480,7 @@ class _Coordinated(PlannedJob, Protocol):
 @final
 @dataclass(frozen=True, kw_only=True, repr=False, slots=True)
 class CoordinatorBilevelJob(_Coordinated):
-    """A job of a trusted coordinator on a bilevel problem."""
+    """A trusted coordinator's job on a bilevel problem."""
 
     setting: ClassVar[str] = "coordinator_bilevel"
     needs_norms: ClassVar[bool] = True
@@ -516,7 +516,7 @@ class CoordinatorBilevelJob(_Coordinated):
 @final
 @dataclass(frozen=True, kw_only=True, repr=False, slots=True)
 class CoordinatorMinimaxJob(_Coordinated):
-    """A job of a trusted coordinator on a minimax problem."""
+    """A trusted coordinator's job on a minimax problem."""
 
     setting: ClassVar[str] = "coordinator_minimax"
 

@@ -175,7 +175,7 @@ class RegularisedLaw(NamedTuple):
         return self.rate * (sensitivity + self.whole_inexact() + 0.5 * self.unit)
 
     def regularise(self, score: Score) -> Score:
-        """Return the function Φ + (μ_r/2)‖x − x₀‖², (n, d) → (n,)."""
+        """Return the function Φ + (μ_r/2)‖x − x₀‖², which maps (n, d) to (n,)."""
         return lambda points: np.asarray(
             score(points) + 0.5 * self.strength * ((points - self.anchor) ** 2).sum(axis=1)
         )
@@ -197,8 +197,8 @@ def draw_regularised(
     Args:
         generator: source of random bits.
         law: regularised density.
-        score: function Φ, (n, d) → (n,).
-        gradient: gradient of Φ, (d,) → (d,).
+        score: function Φ, which maps (n, d) to (n,).
+        gradient: gradient of Φ, which maps (d,) to (d,).
         near: point near the minimum of Φ + regulariser, (d,). Like `gradient` and `envelope`, it affects the running
             time only.
         envelope: lower bound on the curvature of this dataset's Φ, if it is better than the declared bound.
@@ -570,8 +570,8 @@ class RegularisedSelection:
 
     Args:
         facts: public facts of the density.
-        score: function Φ, (n, p) → (n,).
-        gradient: function ∇Φ, (p,) → (p,).
+        score: function Φ, which maps (n, p) to (n,).
+        gradient: function ∇Φ, which maps (p,) to (p,).
         coefficients: coefficients (H, b) if Φ = ½ xᵀHx − bᵀx.
     """
 

@@ -31,7 +31,7 @@ _ARRAYS = ("observations", "rewards", "lengths")
 
 
 def read_trajectories(path: Path, agent: str | None = None, split: str | None = None) -> Dataset | None:
-    """Read trajectories of an NPZ archive.
+    """Read trajectories from an NPZ archive.
 
     The archive has observations (n, L+1, d), rewards (n, L), lengths (n,), and optionally terminal (n,), agents (n,)
     and splits (n,). Values after the end of a trajectory are not read.

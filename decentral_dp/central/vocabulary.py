@@ -72,7 +72,7 @@ class Charge(NamedTuple):
         mechanism: noise mechanism, "gaussian", "laplace", "exponential" or "uncertified".
         width: number of coordinates of one release.
         indices: indices of the releases, (R,), ascending, from 1.
-        weight: split → privacy cost of each release (μ, or pure ε), (R,), relative to the other releases and channels.
+        weight: privacy cost of each release (μ, or pure ε) by split, (R,), relative to the other releases and channels.
             One common factor meets the target.
         rate: rate of the Poisson sample of each split.
         distortion: distortion of the mechanism, as in the ledger.
@@ -89,7 +89,7 @@ class Charge(NamedTuple):
 
 
 class Part(NamedTuple):
-    """Gaussian releases of one channel in a run.
+    """Gaussian releases of one channel during a run.
 
     Args:
         indices: indices of the releases, (R,), ascending, from 1.
@@ -113,7 +113,7 @@ def round_indices(rounds: int, releases_per_round: int, positions: Sequence[int]
 
 
 def gaussian_charges(parts: Mapping[str, Part]) -> dict[str, Charge]:
-    """Plan Gaussian releases by the shares of their channels, omitting channels without a release.
+    """Plan Gaussian releases according to the shares of their channels, omitting channels without a release.
 
     Shares are relative to the channels that read a split, so both splits have the same Σμ².
     """

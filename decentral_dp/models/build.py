@@ -139,7 +139,7 @@ def build_model(
         image: shape (height, width, channels) of image records.
         seed: public seed.
         device: device "cpu" or "cuda"; linear models use the CPU.
-        module: custom function (n_features, outputs) → torch module, named "module:Name" in table.kind.
+        module: custom function that maps (n_features, outputs) to a torch module, named "module:Name" in table.kind.
 
     Raises:
         InputError: the device is missing, or the model does not suit the records.

@@ -447,7 +447,7 @@ def curved_sums(
         term_names: subset of "lower_hessian" and "lower_hessian_product".
 
     Returns:
-        Name → mean, (c·d, c·d) or (c·d, p).
+        The mean of each name, (c·d, c·d) or (c·d, p).
     """
     d, sums = features.shape[1], dict.fromkeys(term_names, np.zeros(()))
     with np.errstate(all="ignore"):

@@ -156,7 +156,7 @@ class TorchModel:
         return out
 
     def named_weights(self, x: Array) -> dict[str, Array]:
-        """Return name → parameter of the module, in its shape."""
+        """Return the parameters of the module by name, in their shapes."""
         return {name: to_numpy(part).copy() for name, part in self._parameter_views(tensor(x, self.device))}
 
     def rows(self, slope: Slope) -> Array:
@@ -335,7 +335,7 @@ def custom_model(
     """Build the model of a custom function.
 
     Args:
-        make: function (n_features, outputs) → torch module.
+        make: function that maps (n_features, outputs) to a torch module.
         name: name in the scenario.
         n_features: number of features.
         outputs: number of outputs.

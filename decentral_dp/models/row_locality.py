@@ -79,7 +79,7 @@ def trials(counts: Collection[int], width: int, classes: int) -> Iterator[Trial]
     """Yield batches of public synthetic records: features (n, width) and labels (n,).
 
     Args:
-        counts: batch sizes; 1 is tested once, 2 and 7 at several indices.
+        counts: batch sizes. Size 1 is tested once, sizes 2 and 7 at several indices.
         width: number of features.
         classes: number of classes; 0 for numeric labels.
     """
@@ -108,7 +108,7 @@ def row_dependence(oracle: Oracle, batches: Iterable[Trial]) -> RowDependence | 
     """Return the first row that depends on another record or is not a function of the batch; None if there is none.
 
     Args:
-        oracle: function that returns the rows of each term; a missing term counts as NaN.
+        oracle: function that returns the rows of each term. A missing term counts as NaN.
         batches: batches that `trials` yields.
     """
     for trial in batches:

@@ -33,16 +33,17 @@ class ProblemType(NamedTuple):
         members: members of a custom problem that does its own clipping. The first one identifies it.
         evaluation_members: members for evaluation, which an object that is only used for a plan may lack.
         terms: terms of its releases.
-        make_custom: function (formulas of single records, facts, name, problem.model) → problem.
-        describe: function of a registered problem → text with the formulas.
-        levels: number of levels, 2 if records are split for a lower and an upper level, otherwise 1.
+        make_custom: function that builds a problem from (per-record formulas, facts, name, problem.model).
+        describe: function that returns a text with the formulas of a registered problem.
+        levels: number of levels: 2 if records are split between a lower and an upper level, otherwise 1.
         weights: variable whose value is the model.
-        aim: aims of x and y in a sentence; "" for two levels.
+        aim: aims of x and y in a sentence, or "" for two levels.
         norms: norms in which gradients are clipped.
         uses_devices: whether registered problems compute on run.device.
-        make_local: function (problem, its name, kind of the algorithm) → problem for gossip, in bilevel terms.
-        make_evaluator: function job → evaluator with the problem's own scores; None if scores are sums over agents.
-        clip_notes: clipping norm → comment in examples.
+        make_local: function that turns (problem, its name, kind of the algorithm) into a bilevel problem for gossip.
+        make_evaluator: function that builds a job's evaluator with the problem's own scores, or None if scores are sums
+            over agents.
+        clip_notes: comment on each clipping norm in examples.
     """
 
     name: str
@@ -72,10 +73,10 @@ class ProblemFacts(NamedTuple):
         agents: number of agents m.
         seed: public seed for draws of the problem.
         device: name of the device, "cpu" or "cuda".
-        module: function (n_features, outputs) → custom torch model; None if problem.model names none.
+        module: function that maps (n_features, outputs) to a custom torch model, or None if problem.model names none.
         l2: bound on ‖a‖₂ of every possible record; None without a bound.
         trajectory: shape (L, d) if records are trajectories, as in `Dataset`.
-        clip: variable → bound on its gradients.
+        clip: bound on the gradients of each variable.
     """
 
     n_features: int
@@ -127,8 +128,8 @@ class ProblemEntry(NamedTuple):
         solves: type of problem; the registry sets it.
         description: docstring with the formulas; the registry sets it.
         labels: required labels: "two" classes, two or more "classes", "numbers"; "" for any.
-        defaults: key → default, if it differs from the parameter's default.
-        construction_of: key → equivalent key of problem.construction.
+        defaults: defaults of keys that differ from the parameter's default.
+        construction_of: equivalent key of problem.construction for each key.
         trajectories: whether its records are trajectories.
         one_level: whether it has no upper level, that is, x has no coordinates and no validation record is read.
     """

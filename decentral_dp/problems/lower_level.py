@@ -117,7 +117,7 @@ class Share(NamedTuple):
     """Joined records of agents with equal counts, so that the mean over them is the mean of the agents' means.
 
     Args:
-        weights: split → share of all agents in the objective.
+        weights: share of these agents in the objective, by split.
         train, validation: joined records.
     """
 
@@ -131,7 +131,7 @@ def join_alike(agents: Agents, weights: Mapping[Split, Array] = MappingProxyType
 
     Args:
         agents: records of each agent.
-        weights: split → factors of the agents, (m,), equal for equal counts; by default all ones.
+        weights: factors of the agents in each split, (m,), equal for equal counts. The default is all ones.
     """
     pairs = RecordPairs.from_pairs(agents)
     counts = np.stack([count_records(pairs.train), count_records(pairs.validation)])

@@ -362,7 +362,7 @@ class Training(StackedProblem):
         return [(slice(-1), rest_of_clip(share, self.clip.norm)), (slice(-1, None), share)]
 
     def feature_mean(self, records: Examples, clip: Clip) -> Array:
-        """Average features, (g, n, d) → (g, d), each record clipped to clip.x."""
+        """Average the features (g, n, d), with each record clipped to clip.x, to (g, d)."""
         total: Array = clipped_row_sums(records.features, clip.x, clip.norm)
         total /= max(records.label.shape[1], 1)
         return total

@@ -150,7 +150,8 @@ class Defaults:
             sensitivity_x: sensitivity of the step of x; 0 if the step reads no record.
 
         Returns:
-            Channel → share of a round's μ²; empty if the solvers contribute nothing to x, or a number is not finite.
+            The share of each channel in a round's μ². Empty if the solvers contribute nothing to x, or a number is not
+            finite.
         """
         p, n = self.context.problem.p, self.context.counts["train"]
 
@@ -233,7 +234,7 @@ class DpBilevel(lower_solvers.SolvesLower):
         rate: sampling rate of the Poisson samples.
         solver: lower-level solver, "dp_gd" or "output_perturbation".
         reads: whether the step of x reads records (computed).
-        shares: channel → share of a round's μ² (computed).
+        shares: share of each channel in a round's μ² (computed).
     """
 
     x: dp.StepSize | None = dp.option("η, learning rate of x; default from public constants", default=None)

@@ -139,7 +139,7 @@ class Objective(Protocol):
             extra: additional coordinates of x, (k,).
             y: public y, (q,).
             labels: labels, (n,).
-            gradient: function y → ‖∇_x F(x, y)‖₂ on all train records.
+            gradient: function that maps y to ‖∇_x F(x, y)‖₂ on all train records.
         """
         ...
 

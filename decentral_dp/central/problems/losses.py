@@ -31,8 +31,9 @@ class RecordLoss(NamedTuple):
     Args:
         outputs: number e of outputs.
         classes: number of classes; 0 if labels are numbers.
-        slopes: function (outputs, labels) → losses (n,) and their derivatives with respect to the outputs (n, e).
-        probabilities: function outputs → probabilities (n, classes), if any.
+        slopes: function that maps (outputs, labels) to losses (n,) and their derivatives with respect to the outputs
+            (n, e).
+        probabilities: function that maps outputs to probabilities (n, classes), if any.
     """
 
     outputs: int

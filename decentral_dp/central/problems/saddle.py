@@ -77,11 +77,11 @@ class Minimax(TwoVariables, Protocol):
         ...
 
     def project_x(self, x: Array) -> Array:
-        """Return the nearest allowed x (p,); by default every x is allowed."""
+        """Return the nearest allowed x (p,). By default, every x is allowed."""
         return x
 
     def project_y(self, y: Array) -> Array:
-        """Return the nearest point of Y (q,); by default Y is R^q."""
+        """Return the nearest point of Y (q,). By default, Y is R^q."""
         return y
 
     def public_ball(self, term: str, x: Array, y: Array) -> PublicBall | None:
@@ -138,7 +138,7 @@ _TERM_OF = {"upper_grad_x": ("grad_x", 1.0), "lower_grad_y": ("grad_y", -1.0)}
 
 @dataclass(frozen=True)
 class Saddle(Problem):
-    """Minimax problem in the terms of bilevel problems; its r is the same in every round."""
+    """Minimax problem expressed in the terms of bilevel problems. Its r is the same in every round."""
 
     reads_records: ClassVar[Mapping[str, Split]] = MappingProxyType(dict.fromkeys(_TERM_OF, "train"))
 

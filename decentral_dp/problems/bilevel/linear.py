@@ -470,7 +470,7 @@ def class_residual(shares: Array, label: NDArray[np.int64]) -> Array:
 
 
 def class_curvature(shares: Array) -> Array:
-    """Return diag(s) − ssᵀ of each record, (c, n) → (c, c, n).
+    """Return diag(s) − ssᵀ of each record, (c, c, n), from s (c, n).
 
     The diagonal is computed so that rows sum to zero, because s − s² suffers from cancellation near s = 1.
     """
