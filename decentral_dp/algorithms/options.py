@@ -84,7 +84,7 @@ def option(
 
     Args:
         description: meaning of the key, in a phrase.
-        default: default of an optional key; a key without a default is required.
+        default: default of an optional key. A key without a default is required.
         unit: unit of a number, for example "rounds".
         example: example value in TOML, by default derived from the type or the default.
         above, at_least, below, at_most: bounds of a number.

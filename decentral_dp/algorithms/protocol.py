@@ -232,7 +232,7 @@ class Claiming(Protocol):
         Args:
             problem: problem of the agents.
             box: bound on the points at which directions are evaluated, for each variable.
-            radius: public bound on the l1 norm of every record; None if there is none.
+            radius: public bound on the l1 norm of every record, or None if there is none.
         """
         ...
 

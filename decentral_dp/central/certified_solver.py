@@ -224,7 +224,7 @@ class SolveFacts(NamedTuple):
 
     @property
     def reach(self) -> float:
-        """Bound on the norm of a minimiser; twice this bound holds for an iterate."""
+        """Bound on the norm of a minimiser. Twice this bound holds for an iterate."""
         return float(np.linalg.norm(self.centre)) + 2.0 * self.radius
 
     @property
@@ -265,10 +265,10 @@ def facts(
         centre: centre of the ball, (q,).
         counts: numbers of records that the objective reads.
         self_concordance: κ, default C_gyy/μ.
-        penalty: λ; None for G.
+        penalty: λ, or None for G.
 
     Raises:
-        InputError: float64 rounding prevents a certificate; this depends on public numbers only.
+        InputError: float64 rounding prevents a certificate. This depends on public numbers only.
     """
     c, share = constants, 0.0 if penalty is None else 1.0 / penalty
     mu = c.mu

@@ -138,7 +138,7 @@ class CoordinatorContext(_Context):
     noisy: bool = True
 
     def implicit(self, a: Value, b: Value, jacobian: Value, hessian: Value) -> Bounded:
-        """Compute a − J H⁻¹ b from means at one public point, (1, p); see `implicit_mean`."""
+        """Compute a − J H⁻¹ b from means at one public point, (1, p), as in `implicit_mean`."""
         # The lower losses of every family with analytic constants are convex.
         return implicit_mean(a, b, jacobian, hessian, self.clip, positive=self.family is not None)
 
@@ -191,7 +191,7 @@ class CoordinatorContext(_Context):
             x: public x, (p,).
             y: public y, (q,).
             along: vector z of lower_hvp and lower_jvp, (q,).
-            rate: rate of the Poisson sample; 1 for all records.
+            rate: rate of the Poisson sample, or 1 for all records.
         """
         return ClippedSum(term, x, y, along if term in DIRECTED else None, rate)
 
@@ -227,7 +227,7 @@ class CoordinatorContext(_Context):
         Args:
             x: public x, (p,).
             y: public y, (q,).
-            penalty: λ of g + f/λ; 0 (the default) for g.
+            penalty: λ of g + f/λ, or 0 (the default) for g.
 
         Returns:
             The projected y, (q,): the centre if y is not finite, or y itself if no ball is known.
@@ -238,11 +238,11 @@ class CoordinatorContext(_Context):
         return project_to_ball(y, self.family.centre(x), constants.radius)
 
     def constants_at(self, x: Array, penalty: float = 0.0) -> ProblemConstants | None:
-        """Return the constants on the ball of the minimisers at x; None if they are unknown.
+        """Return the constants on the ball of the minimisers at x, or None if they are unknown.
 
         Args:
             x: public x, (p,).
-            penalty: λ of g + f/λ; 0 (the default) for g.
+            penalty: λ of g + f/λ, or 0 (the default) for g.
         """
         if self.family is None:
             return None
@@ -324,7 +324,7 @@ class MinimaxContext(_Context):
         clip: clipping norms of ∇_x f and ∇_y f in the scenario.
         rounds: number of rounds.
         budget: μ of a Gaussian pair with the target (ε, δ), or inf without a target.
-        noisy: whether noise is added; without noise nothing is clipped.
+        noisy: whether noise is added. Without noise nothing is clipped.
         parameters: public parameters of `problem`, which are sent to the agents with every query.
     """
 
@@ -363,7 +363,7 @@ class MinimaxContext(_Context):
         return self.problem.width(term)
 
     def split_of(self, term: str) -> Split:
-        """Return the split that a term reads; there is only one."""
+        """Return the split that a term reads. There is only one."""
         return "train"
 
     def question(self, term: str, x: Array, y: Array, along: Array | None, rate: float) -> ClippedQuery:
@@ -419,7 +419,7 @@ class MinimaxContext(_Context):
             x: public x, (p,).
             y: public y, (q,).
             rate: rate of the Poisson sample, default 1.
-            since: previous point (x, y); None for the term itself.
+            since: previous point (x, y), or None for the term itself.
             bound: clipping norm. By default a term is clipped to its ball, and a change is not clipped. Without noise
                 nothing is clipped.
         """

@@ -159,7 +159,7 @@ class Weights:
         """Build the distribution from gaps and sizes.
 
         Args:
-            gaps: integers ≥ 0, (n,); the best item has 0.
+            gaps: integers ≥ 0, (n,). The best item has 0.
             rate: rational number above 0.
             sizes: base-2 logarithms below 256, (n,), default 0.
         """

@@ -282,7 +282,7 @@ def _clip(s: Scenario) -> tuple[Clip, bool]:
 
 
 def _budget(s: Scenario) -> float:
-    """Return μ of a Gaussian pair with the target (ε, δ); inf without a target."""
+    """Return μ of a Gaussian pair with the target (ε, δ), or inf without a target."""
     has_target = s.privacy.epsilon is not None and s.privacy.delta > 0.0
     return largest_mu(s.privacy.epsilon or 0.0, s.privacy.delta) if has_target else math.inf
 

@@ -57,7 +57,7 @@ class PooledBounds:
     """Public bounds for a family and the public counts of all agents' records.
 
     Points x and the corners `low` and `high` of a box are public, (p,). All norms are l2, and each bound is rounded up.
-    Bounds by split map "train" and "validation" to numbers; splits that are not read are omitted.
+    Bounds by split map "train" and "validation" to numbers. Splits that are not read are omitted.
 
     Φ(x) = F(x, y_Z(x)). Constants at a point hold at that `x`. Constants over a box (`low`, `high`) hold for every x of
     the box, as a mechanism that draws x requires.
@@ -181,7 +181,7 @@ class PooledBounds:
     def quadratic_inexactness(self, low: Array, high: Array) -> float:
         """Bound |½ xᵀHx − bᵀx − (Φ(x) − Φ(0))| over the box for the computed (H, b) of `Pooled.quadratic`.
 
-        Column i of H is the difference of gradients at the unit vector i and at 0; the errors of both are included.
+        Column i of H is the difference of gradients at the unit vector i and at 0. The errors of both are included.
         """
         p = self.family.problem.p
         reach = float(np.linalg.norm(np.maximum(np.abs(low), np.abs(high))))
@@ -271,13 +271,13 @@ class Pooled:
 
         Args:
             x: public x, (p,).
-            penalty: λ of argmin_y G(x, y) + F(x, y)/λ; None (the default) for argmin_y G(x, y).
+            penalty: λ of argmin_y G(x, y) + F(x, y)/λ, or None (the default) for argmin_y G(x, y).
 
         Returns:
             The solution, (1, q), within `bounds.facts(x, penalty).accuracy` of the minimiser.
 
         Raises:
-            InputError: float64 allows no certificate at this x; this depends on public numbers only.
+            InputError: float64 allows no certificate at this x. This depends on public numbers only.
         """
         return _as_bounded(self._solution(x, penalty), self.bounds.minimiser(x, penalty))
 

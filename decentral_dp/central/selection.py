@@ -344,7 +344,7 @@ class SelectionBounds:
 
 @dataclass(frozen=True)
 class FiniteExponential(SelectionMechanism):
-    """Exponential mechanism over finitely many public points, ε-DP; without noise it releases the best point.
+    """Exponential mechanism over finitely many public points, ε-DP. Without noise it releases the best point.
 
     Args:
         facts: public bounds on the score.
@@ -456,7 +456,7 @@ class Density:
         inexact: bound on the error of a computed Φ.
         gradient_error: bound on the error of a computed ∇Φ.
         convex: whether Φ is convex for every dataset.
-        finest: smallest scale of a run; 0 without noise.
+        finest: smallest scale of a run, or 0 without noise.
         trace: bound on the trace of ∇²Φ for a quadratic Φ, otherwise inf. It affects the running time only.
     """
 
@@ -481,7 +481,7 @@ class Density:
             low: lower corner of the box, (p,).
             high: upper corner of the box, (p,).
             strength: μ_r.
-            finest: smallest scale of a run; 0 without noise.
+            finest: smallest scale of a run, or 0 without noise.
         """
         convex, reach = bounds.convex, float(np.linalg.norm(np.maximum(np.abs(low), np.abs(high))))
         error = bounds.quadratic_inexactness(low, high) if convex else bounds.inexactness(low, high)
@@ -584,7 +584,7 @@ class RegularisedSelection:
 
     @property
     def sensitivity(self) -> Mapping[Split, float]:
-        """Sensitivity S; infinite if convexity is unknown, because the proof requires it."""
+        """Sensitivity S, which is infinite if convexity is unknown, because the proof requires it."""
         return self.facts.sensitivity if self.facts.is_certified else dict.fromkeys(self.facts.sensitivity, math.inf)
 
     @property
@@ -596,7 +596,7 @@ class RegularisedSelection:
         return self.facts.distortion
 
     def draw(self, generator: np.random.Generator, scale: float) -> Array:
-        """Draw a point (p,) at this scale; return the minimiser at scale 0.
+        """Draw a point (p,) at this scale, or return the minimiser at scale 0.
 
         Raises:
             ValueError: the scale is below the finest, so the distortion would exceed its stated value.

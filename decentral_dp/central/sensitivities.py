@@ -24,7 +24,7 @@ class Clips(NamedTuple):
     Args:
         a: bound on ‖∇_x f‖.
         b: bound on ‖∇_y f‖.
-        j: bound on ‖∇²_xy g‖; 0 if it reads no record.
+        j: bound on ‖∇²_xy g‖, or 0 if it reads no record.
         h: bound on ‖∇²_yy g‖.
     """
 
@@ -50,7 +50,7 @@ def minimiser_sensitivity(
         n_train: number of train records.
         n_validation: number of validation records.
         accuracy: bound a ≥ ‖computed − exact minimiser‖ for both datasets.
-        penalty: λ; None for the minimiser of G.
+        penalty: λ, or None for the minimiser of G.
 
     Returns:
         Map from "train" and "validation" to the bound.
@@ -282,7 +282,7 @@ def penalty_bias(c: ProblemConstants) -> float:
         c: constants on the wider ball of y^λ.
 
     References:
-        Kornowski 2024, Lemma 7 (ii), there up to constants; see docs/proofs/16.
+        Kornowski 2024, Lemma 7 (ii), there up to constants (see docs/proofs/16).
     """
     return round_up(c.l_fy / c.mu * (c.b_fxy + c.m * c.b_fyy + 0.5 * c.l_fy / c.mu * (c.c_gxy + c.m * c.c_gyy)))
 
@@ -302,7 +302,7 @@ def penalty_smoothness(c: ProblemConstants, lam: float) -> float:
         lam: λ > 0.
 
     References:
-        Kornowski 2024, Lemma 7 (iii), there O(ℓκ³); see docs/proofs/16.
+        Kornowski 2024, Lemma 7 (iii), there O(ℓκ³) (see docs/proofs/16).
     """
     modulus, ratio = c.mu, c.l_fy / c.mu
     cross_bound = c.b_fxy + ratio * c.c_gxy
@@ -312,7 +312,7 @@ def penalty_smoothness(c: ProblemConstants, lam: float) -> float:
 
 
 def default_penalty(c: ProblemConstants, plain: float, penalised: float) -> float:
-    """Compute λ that minimises D₁/λ + λ b_gxy (plain + penalised); infinite if the solutions are exact.
+    """Compute λ that minimises D₁/λ + λ b_gxy (plain + penalised). It is infinite if the solutions are exact.
 
     Args:
         c: constants of the problem.

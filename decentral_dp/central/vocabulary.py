@@ -208,7 +208,7 @@ class Coordinated(AnyAlgorithm, Coordination, Protocol):
 
 
 class Calibrated(Coordinated, Protocol):
-    """Program of a coordinator with the noise of its paper; its protocol is "as_published".
+    """Program of a coordinator with the noise of its paper. Its protocol is "as_published".
 
     Args:
         claim: source of the paper's ε, for example "Theorem 4.2 of Lowy & Liu (2025)".
@@ -242,7 +242,7 @@ def release_gradients(
         queries: terms, of `problems.protocol` or `central.problems.saddle`.
         x: public x, (p,).
         y: public y, (q,).
-        rate: rate of one Poisson sample for all terms; 1 for all records.
+        rate: rate of one Poisson sample for all terms, or 1 for all records.
         along: vector of lower_hvp and lower_jvp, (q,).
 
     Returns:

@@ -88,7 +88,7 @@ _NOT_THE_USERS = (
 
 @contextmanager
 def quiet_torch(device: str = "cpu") -> Iterator[None]:
-    """Apply `one_thread` without warnings that users cannot avoid; new tensors are created on the device."""
+    """Apply `one_thread` without warnings that users cannot avoid. New tensors are created on the device."""
     with one_thread(), warnings.catch_warnings(), default_device(device):
         warnings.filterwarnings("ignore", message=_NOT_THE_USERS)
         yield
@@ -184,7 +184,7 @@ def trace(
     Args:
         upper_loss, lower_loss, regulariser, predict: arguments of `from_losses`.
         sizes: sizes (p, q, n_features).
-        classes: number of classes; None for numeric labels.
+        classes: number of classes, or None for numeric labels.
         device: device of the computation, default "cpu". Trace on the CPU first, so that later errors are due to the
             device.
 

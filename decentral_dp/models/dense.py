@@ -50,7 +50,7 @@ _Views: TypeAlias = tuple[Array, Array]
 
 @dataclass(frozen=True)
 class DenseLayers:
-    """Dense layers with ReLU between them; a linear model if there are no hidden layers.
+    """Dense layers with ReLU between them, or a linear model if there are no hidden layers.
 
     Args:
         widths: widths (d, hidden widths …, e). Weights are, layer by layer, the rows of A (o, i) and then b (o,).

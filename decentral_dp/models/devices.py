@@ -59,7 +59,7 @@ def tensor(array: Array, device: str = "cpu") -> Tensor:
 
 
 def shared(array: NDArray[Any], device: str) -> Tensor:
-    """Return a tensor, without a copy on the CPU; the tensor must not be modified."""
+    """Return a tensor, without a copy on the CPU. The tensor must not be modified."""
     import torch
 
     tensor = torch.from_numpy(array)

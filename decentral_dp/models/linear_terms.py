@@ -116,7 +116,7 @@ def clipped_means(
         extra_arrays: further arrays, (g, n, …) each.
 
     Returns:
-        The means (g, d); zeros if there are no records.
+        The means (g, d), or zeros if there are no records.
 
     Limits:
         Call it with floating-point warnings disabled.
@@ -157,7 +157,7 @@ def forward_and_sizes(rows: Rows, vector: Array, norm: Norm | None = None) -> li
     Args:
         rows: records (g, n, d), or joined records.
         vector: vector of each agent, (b, d).
-        norm: norm "l1" or "l2"; None (the default) computes no sizes.
+        norm: norm "l1" or "l2". None (the default) computes no sizes.
 
     Returns:
         The products, and with a norm the sizes, each (g, n) or (1, N).
@@ -225,7 +225,7 @@ def logistic_coefficients(margins: Array, along: Array | None = None) -> tuple[A
         along: factors (g, n), or None.
 
     Returns:
-        The coefficients, (g, n) each; the second array is meaningless without `along`.
+        The coefficients, (g, n) each. The second array is meaningless without `along`.
 
     Limits:
         Call it with floating-point warnings disabled.
@@ -344,7 +344,7 @@ def _overwrite_by_factors(lengths: Array, bound: float) -> Array:
 
 
 def clip_coefficients(coefficients: Array, norms: Array, bound: float, least: float = 0.0) -> Array:
-    """Scale coefficients in place so that every |coefficient|·norm ≤ bound; infinite and NaN contributions become zero.
+    """Scale coefficients in place so that every |coefficient|·norm ≤ bound. Infinite and NaN contributions become zero.
 
     No branch is needed, because infinite values give NaN (bound/NaN, inf·0, or inf/inf if nothing is clipped), and NaN
     becomes 0.
@@ -352,7 +352,7 @@ def clip_coefficients(coefficients: Array, norms: Array, bound: float, least: fl
     Args:
         coefficients: coefficients (…, n), overwritten.
         norms: norms of the vectors that they multiply, (…, n).
-        bound: clipping norm; below `SMALLEST_CLIP` all contributions become zero.
+        bound: clipping norm. Below `SMALLEST_CLIP` all contributions become zero.
         least: |coefficient| below which the bound of a record decreases in proportion, by default 0.
 
     Limits:
@@ -369,13 +369,13 @@ def clip_coefficients(coefficients: Array, norms: Array, bound: float, least: fl
 
 
 def clip_columns(coefficients: Array, norms: Array | float, norm: Norm, bound: float) -> Array:
-    """Scale columns in place so that ‖column‖·norm ≤ bound; infinite and NaN contributions become zero.
+    """Scale columns in place so that ‖column‖·norm ≤ bound. Infinite and NaN contributions become zero.
 
     Args:
         coefficients: coefficients (…, c, n), overwritten.
         norms: norms of the rows with which the columns form outer products, (…, n).
         norm: norm of the columns.
-        bound: clipping norm; below `SMALLEST_CLIP` all contributions become zero.
+        bound: clipping norm. Below `SMALLEST_CLIP` all contributions become zero.
 
     Limits:
         Call it with floating-point warnings disabled.
@@ -398,7 +398,7 @@ def column_norms(columns: Array, norm: Norm) -> Array:
 
 
 def bounded_columns(columns: Array, norms: Array, norm: Norm, bound: float) -> Array:
-    """Scale columns to the norm min(‖column‖·norms, bound); infinite and NaN columns become zero.
+    """Scale columns to the norm min(‖column‖·norms, bound). Infinite and NaN columns become zero.
 
     Intended for outer products with rows of norm 1, so that no factor leaves the range of float64 for long rows.
 
@@ -442,7 +442,7 @@ def curved_sums(
         features: rows a, (N, d).
         norms: norms of the rows in clip.norm, (N,).
         curvature: function that maps a block of records to M (c, c, n).
-        matrix: matrix Z (c·d, p); None if no product is needed.
+        matrix: matrix Z (c·d, p), or None if no product is needed.
         clip: clips of the run.
         term_names: subset of "lower_hessian" and "lower_hessian_product".
 

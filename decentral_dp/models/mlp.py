@@ -190,7 +190,7 @@ class Mlp:
             offset = end + o
 
     def _shared_tensor(self, array: Array) -> Tensor:
-        """Return a float64 tensor, without a copy if possible; the tensor must not be modified."""
+        """Return a float64 tensor, without a copy if possible. The tensor must not be modified."""
         return (shared if array.flags.writeable else tensor)(array, self.device).to(torch.float64)
 
 

@@ -92,7 +92,7 @@ class TorchModel:
         start: start weights, (p,).
         row: number of float64 numbers that the computation of a per-example gradient needs.
         device: device of the module.
-        source: file and function of a custom module; "" for other modules.
+        source: file and function of a custom module, or "" for other modules.
     """
 
     module: nn.Module
@@ -206,7 +206,7 @@ class TorchModel:
             return to_numpy(total), factors
 
     def _rows(self, tape: ModuleTape, cotangents: GroupCotangents, part: slice) -> list[Tensor]:
-        """Return ∇_x ⟨φ_k, c_k⟩ of some records, (m, p_j) for each parameter; NaN for a record that raises."""
+        """Return ∇_x ⟨φ_k, c_k⟩ of some records, (m, p_j) for each parameter, or NaN for a record that raises."""
         x, inputs = tape
         rows = rows_or_nan(partial(self.gradients, x, cotangents), inputs[part], torch.arange(len(inputs))[part])
         sizes = [value.numel() for _, value in trainable(self.module)]
@@ -386,7 +386,7 @@ def _error_of_run(module: nn.Module, location: str, error: BaseException) -> str
 
 
 def _layer_advice(module: nn.Module) -> str:
-    """Return the advice on the first unsupported layer, without a full stop; "" if there is none."""
+    """Return the advice on the first unsupported layer, without a full stop, or "" if there is none."""
     for layer in module.modules():
         for kinds, rate, advice in _LAYERS:
             if isinstance(layer, kinds) and (not rate or getattr(layer, rate) > 0.0):
@@ -418,7 +418,7 @@ def _public_draws(seed: int) -> Iterator[None]:
 
 
 def _fault_of_outputs(module: nn.Module, inputs: Tensor, outputs: int) -> str:
-    """Describe invalid weights, state or outputs (n, e); "" if there are none."""
+    """Describe invalid weights, state or outputs (n, e), or "" if there are none."""
     if not trainable(module):
         return "the module has no trainable parameters. Fix: add some"
     for name, value in trainable(module):
@@ -443,7 +443,7 @@ def _fault_of_outputs(module: nn.Module, inputs: Tensor, outputs: int) -> str:
 
 
 def _fault_of_gradients(model: TorchModel, inputs: Tensor, cotangents: Array) -> str:
-    """Describe outputs or gradients that depend on other records; "" if there are none."""
+    """Describe outputs or gradients that depend on other records, or "" if there are none."""
     one_by_one, tape = model.forward(model.start, to_numpy(inputs))
     slope = Slope(tape, cotangents)
     # An exception would otherwise pass for an invalid record.

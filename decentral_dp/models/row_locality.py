@@ -81,7 +81,7 @@ def trials(counts: Collection[int], width: int, classes: int) -> Iterator[Trial]
     Args:
         counts: batch sizes. Size 1 is tested once, sizes 2 and 7 at several indices.
         width: number of features.
-        classes: number of classes; 0 for numeric labels.
+        classes: number of classes, or 0 for numeric labels.
     """
     generator = np.random.Generator(np.random.Philox(key=0))
     for count in sorted(set(counts), reverse=True):
@@ -105,7 +105,7 @@ def _draw_rows(generator: np.random.Generator, count: int, width: int, classes: 
 
 
 def row_dependence(oracle: Oracle, batches: Iterable[Trial]) -> RowDependence | None:
-    """Return the first row that depends on another record or is not a function of the batch; None if there is none.
+    """Return the first row that depends on another record or is not a function of the batch, or None if there is none.
 
     Args:
         oracle: function that returns the rows of each term. A missing term counts as NaN.

@@ -150,7 +150,7 @@ def measure_classes(problem: Any, x: Array, y: Array, records: Any, names: Colle
         x: upper variables, (b, p).
         y: models, (b, q).
         records: held-out records.
-        names: keys of `CLASS_MEASURES`; others are ignored.
+        names: keys of `CLASS_MEASURES`. Others are ignored.
 
     Returns:
         The measures by name, (b,) each, averaged over tasks. Classes without records are ignored. "auc" needs records

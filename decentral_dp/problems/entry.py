@@ -68,13 +68,13 @@ class ProblemFacts(NamedTuple):
 
     Args:
         n_features: number of columns d of a record.
-        n_classes: number of classes c; 0 if labels are numbers.
+        n_classes: number of classes c, or 0 if labels are numbers.
         image: shape (height, width, channels) of image records; `record.reshape(channels, height, width)` is an image.
         agents: number of agents m.
         seed: public seed for draws of the problem.
         device: name of the device, "cpu" or "cuda".
         module: function that maps (n_features, outputs) to a custom torch model, or None if problem.model names none.
-        l2: bound on ‖a‖₂ of every possible record; None without a bound.
+        l2: bound on ‖a‖₂ of every possible record, or None without a bound.
         trajectory: shape (L, d) if records are trajectories, as in `Dataset`.
         clip: bound on the gradients of each variable.
     """
@@ -121,13 +121,13 @@ class ProblemEntry(NamedTuple):
     Args:
         kind: name in a scenario.
         make: dataclass or function. Parameters named like public facts are set from them (`facts` gets all);
-            parameters annotated with `Doc` are keys of the [problem] table; others keep their defaults.
+            parameters annotated with `Doc` are keys of the [problem] table. Others keep their defaults.
         summary: summary in the list, one line.
-        task: past-tense phrase for a sentence, such as "trained a classifier"; "" if the name suffices.
+        task: past-tense phrase for a sentence, such as "trained a classifier", or "" if the name suffices.
         lower_task: task of the lower level only, at a constant x.
-        solves: type of problem; the registry sets it.
-        description: docstring with the formulas; the registry sets it.
-        labels: required labels: "two" classes, two or more "classes", "numbers"; "" for any.
+        solves: type of problem, set by the registry.
+        description: docstring with the formulas, set by the registry.
+        labels: required labels: "two" classes, two or more "classes", "numbers", or "" for any.
         defaults: defaults of keys that differ from the parameter's default.
         construction_of: equivalent key of problem.construction for each key.
         trajectories: whether its records are trajectories.

@@ -47,7 +47,7 @@ def mean_term(problem: Problem, x: Array, y: Array, z: Array, records: Any, term
         term: term of the problem.
 
     Returns:
-        The mean, (q,) or (p,); 0 if it reads no record.
+        The mean, (q,) or (p,), or 0 if it reads no record.
     """
     total = np.zeros(problem.p if CLIP_OF_TERM[term] == "x" else problem.q)
     if term not in problem.reads_records:
@@ -85,7 +85,7 @@ def mean_hessian(problem: Problem, x: Array, y: Array, records: Any) -> Array:
         records: n unclipped records.
 
     Returns:
-        The mean, (q, q); 0 if it reads no record.
+        The mean, (q, q), or 0 if it reads no record.
     """
     total = np.zeros((problem.q, problem.q))
     if "lower_hvp" in problem.reads_records:
@@ -175,7 +175,7 @@ class LowerLevel(NamedTuple):
         return cls(problem, x, [Share(s.weights, embed(x, s.train), embed(x, s.validation)) for s in shares])
 
     def mean(self, y: Array, z: Array, term: str) -> Array:
-        """Return the mean over agents of one unclipped term, (q,) or (p,); 0 if it reads no record."""
+        """Return the mean over agents of one unclipped term, (q,) or (p,), or 0 if it reads no record."""
         split: Split = "train" if term.startswith("lower") else "validation"
         parts = [s.weights[split] * mean_term(self.problem, self.x, y, z, getattr(s, split), term) for s in self.shares]
         return np.asarray(sum(parts[1:], parts[0]))

@@ -100,7 +100,7 @@ class TwoVariables(Protocol):
 class Problem(TwoVariables, Protocol):
     """Bilevel problem.
 
-    `reads_records` maps every term that reads records to its split; other terms read no record and have no privacy
+    `reads_records` maps every term that reads records to its split. Other terms read no record and have no privacy
     cost. `records` below is the result of `prepare`: a NamedTuple of arrays whose first axis indexes the records, so a
     prefix or a sample of it is again such a tuple.
 
@@ -307,10 +307,10 @@ class StepFacts(NamedTuple):
     """Public facts of a model at one level, for its default learning rate and clipping norm.
 
     Args:
-        classes: number of classes; 0 if labels are numbers.
+        classes: number of classes, or 0 if labels are numbers.
         curvature: largest eigenvalue L of ∇² of the mean loss and the regulariser, or its estimate at the start of
-            a network; infinite for unbounded features.
-        start: root mean square of a network's random initial weights; 0 for a linear model.
+            a network. Infinite for unbounded features.
+        start: root mean square of a network's random initial weights, or 0 for a linear model.
         linear: whether the model is linear.
         features: number of features d if the model supports centring, otherwise 0.
         centred_curvature: curvature L for features minus a centre with the norm of a record, infinite by default.

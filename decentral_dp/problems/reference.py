@@ -63,7 +63,7 @@ class ReferenceObjective(NamedTuple):
         problem: bilevel problem, whose model does not correct its log-odds for clipping.
         shares: the agents' joined records.
         one_level: whether y is trained at a fixed x, instead of x with y = y*(x).
-        weights: factors of the agents' lower gradients, (m,), which the shares also contain; None (the default) means
+        weights: factors of the agents' lower gradients, (m,), which the shares also contain. None (the default) means
             all ones.
     """
 
@@ -86,7 +86,7 @@ class ReferenceObjective(NamedTuple):
 
         Args:
             x: upper variable, (p,).
-            differentiate: whether ∇F is computed; otherwise it is empty.
+            differentiate: whether ∇F is computed. Otherwise it is empty.
         """
         level = LowerLevel.from_point(self.problem, x, self.shares)
         y = level.minimiser(TOLERANCE)
@@ -107,7 +107,7 @@ class ReferenceObjective(NamedTuple):
 
         Args:
             published: published values "x" (m, p) and "y" (m, q) of the agents.
-            names: names of the measures; others are ignored.
+            names: names of the measures. Others are ignored.
             agents: train and validation records of each agent.
             key: key of the problem and its records in the cache of solutions, or "" to cache nothing.
         """

@@ -234,12 +234,12 @@ class Training(StackedProblem):
 
     @cached_property
     def length(self) -> float | None:
-        """Bound on ‖∇φ‖₂ of every possible record of a linear model; None for a network."""
+        """Bound on ‖∇φ‖₂ of every possible record of a linear model, or None for a network."""
         lengths = self.centred_lengths(0.0)
         return None if lengths is None else math.hypot(*lengths)
 
     def centred_lengths(self, centre: float) -> tuple[float, float] | None:
-        """Bound the two parts of ∇φ of every possible record of a linear model; None for a network.
+        """Bound the two parts of ∇φ of every possible record of a linear model. Return None for a network.
 
         Args:
             centre: norm ‖x‖₂ of the centre of features, in their unit.
@@ -258,7 +258,7 @@ class Training(StackedProblem):
 
     @cached_property
     def curvature(self) -> float:
-        """Largest eigenvalue L of ∇² of the mean loss and the ridge; infinite for unbounded features.
+        """Largest eigenvalue L of ∇² of the mean loss and the ridge. It is infinite for unbounded features.
 
         For a linear model it is a bound for all records. For a network it is an estimate at the start: the curvature of
         the loss times the mean of ‖∇φ‖² over synthetic records, uniform in the cube whose corners have length `radius`.
@@ -373,7 +373,7 @@ class Training(StackedProblem):
         Args:
             records: records of g agents, (g, n, …).
             clip: clipping norms.
-            centre: centre of the labels, (g, 1); None means only the last entry γ b.
+            centre: centre of the labels, (g, 1). None means only the last entry γ b.
 
         Returns:
             Means (g, width), in the layout of `problems.statistics`. Records that are not finite count as 0.
@@ -414,7 +414,7 @@ class Training(StackedProblem):
         return mean, mean.copy()
 
     def accuracy(self, x: Array, y: Array, records: Examples) -> Array | None:
-        """Return the share of records whose class has the largest score. With k tied classes each counts 1/k.
+        """Return the share of records whose class has the largest score. With k tied classes, each counts 1/k.
 
         See `Problem.accuracy` for the arguments.
         """

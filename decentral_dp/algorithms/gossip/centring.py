@@ -43,7 +43,7 @@ class Centring(Wrapper, dp.Algorithm):
 
     Args:
         program: gossip algorithm of one-level training, whose state has the fields x and y.
-        averaging_rounds: number K of rounds in which agents send x; 1 for a server.
+        averaging_rounds: number K of rounds in which agents send x, or 1 for a server.
         noise: expected square ν² of the noise of x.
         radius: largest allowed norm of x, infinite by default.
     """

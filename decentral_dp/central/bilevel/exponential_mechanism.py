@@ -156,7 +156,7 @@ class RegularisedExponentialMechanism(SingleDraw):
     """Bilevel coordinator that samples x once from a log-concave density (Lowy & Liu, 2025, Equation 5).
 
     Args:
-        strength: μ_r; None for the default.
+        strength: μ_r, or None for the default.
     """
 
     name = "regularised_exponential_mechanism"

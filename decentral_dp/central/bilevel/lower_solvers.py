@@ -29,7 +29,7 @@ class LowerObjective(NamedTuple):
 
     Args:
         channel: channel of the releases.
-        penalty: λ > 0 for g + f/λ; 0 for g.
+        penalty: λ > 0 for g + f/λ, or 0 for g.
     """
 
     channel: str
@@ -53,7 +53,7 @@ class LowerObjective(NamedTuple):
             context: public facts of the run.
             x: public upper variable, (p,).
             y: public lower variable, (q,).
-            rate: rate of the Poisson sample; 1 for all records.
+            rate: rate of the Poisson sample, or 1 for all records.
 
         Returns:
             The release on `channel` and its noise scale.
@@ -228,7 +228,7 @@ def noise_gain(k: PublicFacts, steps: int | None) -> float:
 
     Args:
         k: public facts of the objective.
-        steps: K of "dp_gd"; None for "output_perturbation".
+        steps: K of "dp_gd", or None for "output_perturbation".
 
     Returns:
         The standard deviation of a coordinate of ỹ, in units of (sensitivity of a mean gradient)/(μ of the whole

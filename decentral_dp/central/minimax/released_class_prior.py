@@ -31,7 +31,7 @@ class ClassShareState(NamedTuple):
 
     Args:
         inner: state of the program.
-        share: p̂, (1,); one half before it is released.
+        share: p̂, (1,), one half before it is released.
     """
 
     inner: Any

@@ -118,7 +118,7 @@ class Objective(Protocol):
         raise ValueError(f"this objective has no term {term}")
 
     def public_ball(self, term: str, extra: Array, y: Array) -> PublicBall | None:
-        """Return a ball that contains grad_y, or a further term, of every record; None if it is unbounded.
+        """Return a ball that contains grad_y, or a further term, of every record, or None if it is unbounded.
 
         Args:
             term: "grad_y" or a key of `statistics`.
@@ -148,7 +148,7 @@ class Objective(Protocol):
     def losses(self, outputs: Array, labels: Array) -> Array: ...
 
     def probabilities(self, outputs: Array) -> Array | None:
-        """Compute the probabilities of the classes, (n, c); None if there are none."""
+        """Compute the probabilities of the classes, (n, c), or None if there are none."""
         return None
 
     def predictions(self, outputs: Array) -> Array:
@@ -400,7 +400,7 @@ class RecordwiseObjective(Objective):
         author: object with the methods listed in the module docstring.
         outputs: number e of outputs of the model.
         width: dimension q of y.
-        n_classes: number of classes; 0 if labels are numbers.
+        n_classes: number of classes, or 0 if labels are numbers.
         name: name of the problem in a scenario.
     """
 
@@ -505,7 +505,7 @@ def make_custom_problem(author: Any, facts: ProblemFacts, name: str, model: Mode
         author: object with the methods listed in the module docstring.
         facts: public facts of the data.
         name: name of the problem in the scenario.
-        model: model that `problem.model` declares; None for a linear model.
+        model: model that `problem.model` declares, or None for a linear model.
 
     Raises:
         InputError: the model is not supported, or a formula is missing, fails, or depends on another record.

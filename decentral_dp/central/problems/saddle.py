@@ -44,9 +44,9 @@ class PublicBall(NamedTuple):
     """Ball that contains the vector of every possible record.
 
     Args:
-        centre: public centre, (width,); None if it is 0.
+        centre: public centre, (width,), or None if it is 0.
         radius: radius of the ball.
-        diameter: largest distance between two vectors, for means over all records; None if it is twice the radius.
+        diameter: largest distance between two vectors, for means over all records, or None if it is twice the radius.
     """
 
     centre: Array | None
@@ -85,7 +85,7 @@ class Minimax(TwoVariables, Protocol):
         return y
 
     def public_ball(self, term: str, x: Array, y: Array) -> PublicBall | None:
-        """Return a ball that contains this term of every record at the public x (p,), y (q,); None if unbounded."""
+        """Return a ball that contains this term of every record at the public x (p,), y (q,), or None if unbounded."""
         return None
 
     def public(self, term: str, x: Array, y: Array, round: int) -> Array:
@@ -105,7 +105,7 @@ class Minimax(TwoVariables, Protocol):
     def sums(
         self, records: Any, queries: Sequence[ClippedQuery], is_drawn: NDArray[np.bool_] | None = None
     ) -> list[Array]:
-        """Return Σ_i clip(v_i − centre, bound) over the records, (width,) for each query; see `exchange.ClippedQuery`.
+        """Return Σ_i clip(v_i − centre, bound) over the records, (width,) for each query (see `exchange.ClippedQuery`).
 
         A contribution depends on its record, the index and the number of records, and not on other records. A
         contribution that is not finite counts as zero. Memory does not grow with the number of records.
@@ -113,7 +113,7 @@ class Minimax(TwoVariables, Protocol):
         Args:
             records: n records.
             queries: clipped queries.
-            is_drawn: mask of the sample, (n,); all records if None.
+            is_drawn: mask of the sample, (n,), or None for all records.
         """
         ...
 

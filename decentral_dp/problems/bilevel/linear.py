@@ -386,7 +386,7 @@ class SoftmaxProblem(LinearProblem, Protocol):
         return np.asarray(np.log(np.exp(scores).sum(axis=1)) - _select_labels(scores, records.label[part]))
 
     def accuracy(self, x: Array, y: Array, records: Any) -> Array:
-        """Return the share of records whose class has the largest score. With k tied classes each counts 1/k.
+        """Return the share of records whose class has the largest score. With k tied classes, each counts 1/k.
 
         See `Problem.accuracy` for the arguments.
         """

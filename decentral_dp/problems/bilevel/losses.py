@@ -73,7 +73,7 @@ class LossProblem:
     Args:
         upper_loss, lower_loss, penalty, predict: functions as in `from_losses`.
         p, q, n_features: dimensions of x and y, and number of columns of the records.
-        classes: number of classes; None if labels are numbers.
+        classes: number of classes, or None if labels are numbers.
         name: name in messages.
         reads_records: terms that read records. A missing term is never computed, so it cannot leak.
         start: public start of each variable, added to the constants of the scenario.
@@ -312,7 +312,7 @@ class LossProblem:
         return out
 
     def probabilities(self, x: Array, y: Array, records: LossRecords) -> list[tuple[Array, NDArray[np.int64]]]:
-        """Return the softmax of class scores, or σ(s) of one score s; empty if `predict` returns labels."""
+        """Return the softmax of class scores, or σ(s) of one score s, or an empty list if `predict` returns labels."""
         if self.predict is None or self.classes is None:
             return []
         from torch.func import vmap

@@ -117,8 +117,8 @@ def draw_tasks(tasks: int | None, ways: int | None, n_classes: int, seed: int) -
     Tasks take classes in random order, in repeated passes, so the numbers of tasks per class differ by at most one.
 
     Args:
-        tasks: number of tasks; None means the number that covers all classes.
-        ways: number of classes of each task; None means 5, or all classes if there are fewer.
+        tasks: number of tasks. None means the number that covers all classes.
+        ways: number of classes of each task. None means 5, or all classes if there are fewer.
         n_classes: number of classes of the data.
         seed: public seed.
 
@@ -225,7 +225,7 @@ class MetaLearning(Ridged, Problem):
         Args:
             n_features: number of columns of the records.
             n_classes: number of classes of their labels.
-            image: shape (height, width, channels) of image records; None (the default) is for other records, and gives
+            image: shape (height, width, channels) of image records. None (the default) is for other records, and gives
                 one hidden layer.
             tasks, ways: numbers of tasks and of their classes, as in `draw_tasks`.
             width: number of channels per block, or of hidden units, at least 1.
