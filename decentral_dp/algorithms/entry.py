@@ -34,7 +34,7 @@ _ACCENTS = {"á": "\\'a", "é": "\\'e", "í": "\\'i", "ó": "\\'o", "ú": "\\'u"
 
 
 class Work(NamedTuple):
-    """Publication.
+    """Publication that an algorithm cites.
 
     Args:
         key: BibTeX key.
@@ -102,7 +102,7 @@ class Citation(NamedTuple):
 
 @cache
 def works() -> Mapping[str, Work]:
-    """Return BibTeX key → publication, read from works.toml.
+    """Return the publications listed in works.toml by their BibTeX keys.
 
     Example:
         >>> works()["abadi2016deep"].year
@@ -133,7 +133,7 @@ class Rules(NamedTuple):
         trust: trust model, printed in lists.
         graph: kind of graph for examples.
         example: example values of a custom algorithm's keys.
-        complete: function that makes the runnable program from a dataclass with a derived plan and a start.
+        complete: function that builds the runnable program from a dataclass with a derived plan and a start.
         domain: whether algorithms accept a domain of x.
         plans_on_cpu: whether a plan may be computed on the CPU for a run on another device.
     """
@@ -209,7 +209,7 @@ class Entry(NamedTuple):
 
     @property
     def summary(self) -> str:
-        """First line of the class docstring, for lists."""
+        """First line of the class docstring, shown in lists."""
         text = (inspect.getdoc(self.algorithm) or self.kind).strip().split("\n")[0].rstrip(".")
         return f"{text[0].lower()}{text[1:]}" if self.proved else text
 
@@ -235,7 +235,7 @@ class Entry(NamedTuple):
 
         Args:
             values: values of the scenario's [algorithm] table by key.
-            start: variable → constant start.
+            start: constant start of each variable.
             guarantee: value of privacy.guarantee.
 
         Raises:

@@ -40,8 +40,8 @@ class Option(NamedTuple):
     Args:
         key: name of the key.
         type: type of the value: StepSize, int, float, bool, str, or a Literal of strings.
-        required: whether it has no default.
-        default: default value; None if the algorithm determines the value or needs none.
+        required: whether the key has no default.
+        default: default value, or None if the algorithm determines the value or needs none.
         description: meaning of the key, in a phrase.
         unit: unit of a number, or "".
         example: example value in TOML.
@@ -64,7 +64,7 @@ class Option(NamedTuple):
 
     @property
     def pydantic_type(self) -> Any:
-        """Type with bounds, for pydantic. The tables StepSize and Mapping have no bounds."""
+        """Type with its bounds, for pydantic. The tables StepSize and Mapping have no bounds."""
         finite = {int: Le(LARGEST_COUNT), float: AllowInfNan(False)}.get(self.type)
         return self.type if finite is None else Annotated[self.type, *self.bounds, finite]
 
@@ -84,7 +84,7 @@ def option(
 
     Args:
         description: meaning of the key, in a phrase.
-        default: default of an optional key; a key without a default is required.
+        default: default of an optional key. A key without a default is required.
         unit: unit of a number, for example "rounds".
         example: example value in TOML, by default derived from the type or the default.
         above, at_least, below, at_most: bounds of a number.
@@ -190,7 +190,7 @@ def _option(algorithm: type, field: dataclasses.Field[Any], hint: Any) -> Option
 
 
 def check_options(algorithm: Any) -> None:
-    """Check the values of an algorithm's options, and turn numbers into constant learning rates.
+    """Check the values of an algorithm's options, and convert numbers to constant learning rates.
 
     Raises:
         InputError: a value has the wrong type, or is out of range.
@@ -241,20 +241,20 @@ def constraint(key: Option) -> str:
 
 
 def lower_steps() -> Any:
-    """Declare K, the inner iterations of a round."""
+    """Declare K, the number of inner iterations per round."""
     return option("K, iterations on y in every round", unit="iterations", at_least=1)
 
 
 def inverse_iterations() -> Any:
-    """Declare N, the iterations on the inverse of the lower Hessian."""
+    """Declare N, the number of iterations for the inverse of the lower Hessian."""
     return option("N, iterations on the inverse of the lower Hessian in every round", unit="iterations", at_least=1)
 
 
 def neumann_terms() -> Any:
-    """Declare b, the terms of a Neumann series."""
+    """Declare b, the number of terms of a Neumann series."""
     return option("b, terms of the Neumann series for the inverse of the lower Hessian", unit="terms", at_least=1)
 
 
 def neumann_smoothness() -> Any:
-    """Declare L, the smoothness in a Neumann series."""
+    """Declare L, the smoothness constant of a Neumann series."""
     return option("L ≥ ‖∇²_yy g‖ of the Neumann series", example="2.0", above=0)

@@ -51,13 +51,13 @@ class Use(NamedTuple):
 
 
 def plan_release(public: Public, index: NDArray[np.int64], uses: Sequence[Use], kept: bool = False) -> Planned:
-    """Compute the sensitivities of releases, each the sum of its uses.
+    """Compute the sensitivity of each release as the sum of the sensitivities of its uses.
 
     Args:
         public: public numbers.
         index: indices of the releases, (R,).
         uses: clipped means in the releases.
-        kept: whether a batch is used after its first release, so that sampling gives no amplification.
+        kept: whether a batch is used again after its first release, so that sampling gives no amplification.
     """
     shape = (index.size, public.neighbour_weight.size)
     sensitivity: dict[Split, Array] = {}
@@ -89,7 +89,7 @@ def plan_block(public: Public, index: NDArray[np.int64], term: str, t: NDArray[n
         public: public numbers.
         index: indices of the releases, (R,).
         term: term of the local steps.
-        t: round of each block, (R,), by default index − 1, for one release a round.
+        t: round of each block, (R,). The default, index − 1, is for one release per round.
     """
     split = _kind(public, term)
     if split is None:
@@ -106,7 +106,7 @@ def plan_tracker(public: Public, releases_per_round: int, first: int, begins: st
     Args:
         public: public numbers.
         releases_per_round: number of exchanges of a round.
-        first: position of the first exchange of a round that sends it; all later ones do.
+        first: position of the first exchange of a round that sends the tracker. All later exchanges send it too.
         begins: averaged term at `first`.
         sensitivity_to: averaged term that is added afterwards.
 
@@ -123,7 +123,7 @@ def plan_tracker(public: Public, releases_per_round: int, first: int, begins: st
 
 
 def use_sensitivity(public: Public, split: Split, use: Use) -> tuple[Array, Array]:
-    """Return the sensitivity of a use to one unit, and the largest norm of the use: both (R, g)."""
+    """Return the sensitivity of a use to one privacy unit, and the largest norm of the use, both (R, g)."""
     factor = np.abs(use.factor)[:, None]
     counts = public.averaged_counts[split]
     # If every round averages the same number of records, one row suffices.
@@ -150,14 +150,15 @@ def free_release(public: Public, index: NDArray[np.int64]) -> Planned:
 
 
 def fading(change: Array, keep: Array | float, growth: Array | float = 1.0) -> Array:
-    """Bound the sensitivity of a noiseless state to one record, with gradients at released points.
+    """Bound the sensitivity of a noiseless state to one record if gradients are evaluated at released points.
 
         D_{t+1} = |keep_t| γ_t D_t + change_t,   D_0 = 0
 
     Args:
         change: sensitivity of the update of round t, (T, g).
         keep: kept part of the state: (T, g), (T, 1), (g,) or one number.
-        growth: growth γ_t by float64 rounding, (T, g) (`memory_slack`), by default 1, as in exact arithmetic.
+        growth: growth γ_t due to float64 rounding, (T, g) (see `memory_slack`). The default is 1, as in exact
+            arithmetic.
 
     Returns:
         D_1, …, D_T, (T, g).
@@ -185,7 +186,7 @@ def lag(series: Array) -> Array:
 
 
 def grid(rounds: int, releases_per_round: int, positions: Sequence[int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return (index, t) of the exchanges at these positions of every round t, in order of release."""
+    """Return the index and round t of the exchanges at these positions of every round, in the order of release."""
     t = np.repeat(np.arange(rounds), len(positions))
     return t * releases_per_round + np.tile(np.asarray(positions, dtype=np.int64), rounds), t
 
@@ -206,7 +207,7 @@ def _width(public: Public, term: str) -> int:
 
 @dataclass(frozen=True)
 class Wrapper(AnyAlgorithm):
-    """Wrapper of an algorithm, `program`, which starts from constants plus the start of the problem."""
+    """Wrapper around an algorithm, `program`, that starts from constants plus the problem's own start."""
 
     program: Any
 
@@ -226,7 +227,7 @@ class Derived(Algorithm, Protocol):
     """Gossip algorithm whose plan is derived from its `RELEASES`.
 
     Args:
-        WIDTHS: channel → number of coordinates, "p" or "q", by default the width of its first term.
+        WIDTHS: number of coordinates of each channel, "p" or "q", by default the width of its first term.
         keeps_batches: whether a state keeps means of earlier minibatches, so that sampling gives no amplification.
     """
 
@@ -255,7 +256,7 @@ class Derived(Algorithm, Protocol):
         return out
 
     def planned_releases(self, public: Public) -> dict[str, Planned]:
-        """Plan the releases. Release t + 1 contains the terms of round t, each times its factor.
+        """Plan the releases. Release t + 1 contains the terms of round t, each multiplied by its factor.
 
         Only `channels` are released after the last round.
         """

@@ -28,20 +28,20 @@ Counts = Mapping[Split, NDArray[np.int64]]
 
 
 class Public(NamedTuple):
-    """Public numbers that determine ε. Each column is a group of agents with equal numbers.
+    """Public numbers that determine ε. Each column describes a group of agents with equal numbers.
 
     Args:
         rounds: number of rounds, T.
-        averaged_counts: split → number of records averaged in each round, (T, g).
-        rate: split → sampling rate of a round, (g,).
+        averaged_counts: number of records of each split that are averaged in each round, (T, g).
+        rate: sampling rate of each split in a round, (g,).
         neighbour_weight: total weight |w_ii| of the neighbours, (g,).
-        reads_records: term → split that it reads.
+        reads_records: split that each term reads.
         clip: clipping norms of the queries.
         p, q: dimensions of x and y.
         network: public part of the network.
         unit: difference between neighbouring data sets.
         sampling: sampling of batches, "fixed" or "poisson".
-        weights: split → public factors of the means over records, (g,); empty if agents count equally.
+        weights: public factors of the means over each split, (g,). Empty if agents have equal weights.
     """
 
     rounds: int
@@ -87,10 +87,10 @@ class Planned(NamedTuple):
     """Plan of the R releases of one channel.
 
     Args:
-        sensitivity: split → sensitivity, (R, g); empty if the channel reads no record.
-        rate: split → sampling rate, (R, g).
-        largest: bound on the norm of the value before rounding and noise, (R, g); +inf if there is none.
-        indices: indices of the releases, (R,), ascending and above 0.
+        sensitivity: sensitivity to a record of each split, (R, g). Empty if the channel reads no record.
+        rate: sampling rate of each split, (R, g).
+        largest: bound on the norm of the value before rounding and noise, (R, g), or +inf if there is no bound.
+        indices: indices of the releases, (R,), positive and ascending.
         sampling: sampling of batches, as in the ledger.
     """
 
@@ -110,7 +110,7 @@ class AnyAlgorithm(Protocol):
     """Base class of algorithms of all settings.
 
     Args:
-        start: variable → constant start of all its coordinates, by default 0.
+        start: constant start of all coordinates of each variable, by default 0.
     """
 
     start: Mapping[str, float] = field(default_factory=dict, kw_only=True)
@@ -181,8 +181,9 @@ class Algorithm(AnyAlgorithm, Program, Protocol):
     def sends(self, t: int) -> bool:
         """Return whether round t sends messages.
 
-        In a local round agents release values to themselves: with noise, in the ledger and in ε, but without messages.
-        The reply contains the own released values, and 0 for the sums of neighbours.
+        In a local round, agents release values to themselves and send no messages. These releases have noise, are in
+        the ledger and count toward ε. The reply contains the agents' own released values, and 0 for the sums over
+        neighbours.
 
         Args:
             t: round 0, 1, …, T − 1.
@@ -230,8 +231,8 @@ class Claiming(Protocol):
 
         Args:
             problem: problem of the agents.
-            box: variable → bound on the points at which directions are evaluated.
-            radius: public bound on the l1 norm of every record; None if there is none.
+            box: bound on the points at which directions are evaluated, for each variable.
+            radius: public bound on the l1 norm of every record, or None if there is none.
         """
         ...
 
@@ -247,7 +248,7 @@ class Claiming(Protocol):
 def tunes_x(algorithm: Algorithm, p: int, q: int) -> bool:
     """Return whether x is tuned, that is, whether releases read a term other than ∇_y of the lower level.
 
-    Otherwise y is trained at a data-independent x, without an upper level and a hypergradient.
+    Otherwise y is trained at a data-independent x, without an upper level or a hypergradient.
     """
     return any(term not in ONE_LEVEL for channel in algorithm.releases(p, q).values() for term in channel.terms)
 

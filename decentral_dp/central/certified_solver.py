@@ -134,7 +134,7 @@ class MeanLoss(NamedTuple):
 
 
 class PenalisedObjective(NamedTuple):
-    """h(y) = G(x, y) + F(x, y)/penalty at one public x, (p,); without a penalty h = G.
+    """Objective h(y) = G(x, y) + F(x, y)/penalty at one public x, (p,), or h = G without a penalty.
 
     Args:
         lower: mean loss on train records.
@@ -224,7 +224,7 @@ class SolveFacts(NamedTuple):
 
     @property
     def reach(self) -> float:
-        """Bound on the norm of a minimiser; twice this bound holds for an iterate."""
+        """Bound on the norm of a minimiser. Twice this bound holds for an iterate."""
         return float(np.linalg.norm(self.centre)) + 2.0 * self.radius
 
     @property
@@ -265,10 +265,10 @@ def facts(
         centre: centre of the ball, (q,).
         counts: numbers of records that the objective reads.
         self_concordance: κ, default C_gyy/μ.
-        penalty: λ; None for G.
+        penalty: λ, or None for G.
 
     Raises:
-        InputError: float64 rounding prevents a certificate; this depends on public numbers only.
+        InputError: float64 rounding prevents a certificate. This depends on public numbers only.
     """
     c, share = constants, 0.0 if penalty is None else 1.0 / penalty
     mu = c.mu
@@ -308,7 +308,7 @@ def is_feasible(f: SolveFacts) -> bool:
 
 
 def minimise(objective: PenalisedObjective, f: SolveFacts) -> Array:
-    """Compute y in the ball with ‖y − y_h‖ ≤ f.accuracy, (q,): a fixed function of x and the records.
+    """Compute y (q,) in the ball with ‖y − y_h‖ ≤ f.accuracy, as a deterministic function of x and the records.
 
     Args:
         objective: objective h.
@@ -387,8 +387,8 @@ def solve(product: Product, correction: Product, target: Array, mu: float, smoot
     """Compute v with ‖v − H⁻¹ target‖ ≤ s.error and ‖v‖ ≤ s.target/μ, (q,).
 
     Args:
-        product: v → H v.
-        correction: residual → approximate correction of any accuracy.
+        product: function that maps v to H v.
+        correction: function that maps a residual to an approximate correction of any accuracy.
         target: right-hand side, (q,).
         mu, smooth: bounds with μ ⪯ H ⪯ smooth.
         s: certificate of the solve.
@@ -403,7 +403,7 @@ def solve(product: Product, correction: Product, target: Array, mu: float, smoot
 
 
 def project_to_ball(point: Array, centre: Array, radius: float) -> Array:
-    """Return the point of the ball nearest to a point, (d,); the centre if the distance is not finite."""
+    """Return the point of the ball nearest to a point, (d,), or the centre if the distance is not finite."""
     with np.errstate(all="ignore"):
         away = point - centre
         length = float(np.linalg.norm(away))
@@ -440,7 +440,7 @@ def _correction(objective: PenalisedObjective, y: Array) -> tuple[Product, Produ
 
 
 def cholesky_solver(matrix: Array) -> Product:
-    """Return r (q,) ↦ matrix⁻¹ r by a Cholesky factor; r ↦ 0 (Richardson's steps only) if there is none."""
+    """Return the map r (q,) ↦ matrix⁻¹ r from a Cholesky factor, or r ↦ 0 (Richardson steps only) if there is none."""
     try:
         factor = scipy.linalg.cho_factor(matrix, check_finite=False)
     except np.linalg.LinAlgError:

@@ -32,7 +32,7 @@ _SIZES = (32, 64, 128, 256, 512, 1024)
 
 
 def block_size(records: int, rate: float, weights: int) -> int:
-    """Return B, the block size with the lowest cost among a few.
+    """Return the block size B with the lowest cost among a few candidates.
 
     Args:
         records: number of records of an agent.
@@ -138,7 +138,7 @@ class ReadingClients:
 
     Args:
         block: block of the agents, without records.
-        read_records: function that returns split → records of the agents, without records for scores.
+        read_records: function that returns the agents' records by split, without records for scores.
     """
 
     block: Any

@@ -34,7 +34,7 @@ _CLIPS = {**CLIP_OF_TERM, **_MINIMAX_CLIPS}
 
 @dataclass(frozen=True)
 class Domain:
-    """Box low ≤ x_s ≤ high of every coordinate; by default all of R^p."""
+    """Box low ≤ x_s ≤ high for every coordinate, by default all of R^p."""
 
     low: float = -math.inf
     high: float = math.inf
@@ -48,7 +48,7 @@ class Domain:
         return np.asarray(np.clip(x, self.low, self.high)) if self.compact else x
 
     def require_compact(self, subject: str) -> None:
-        """Raise InputError for an unbounded domain. The subject is the component that needs bounds."""
+        """Raise InputError for an unbounded domain. `subject` names the component that needs bounds."""
         if not self.compact:
             raise InputError(
                 f"algorithm.domain: missing; {subject} requires bounds on x. Fix: set it, for example {{ low = "
@@ -117,13 +117,13 @@ class CoordinatorContext(_Context):
 
     Args:
         problem: bilevel problem.
-        counts: split → number of records of all agents together.
+        counts: total number of records of all agents in each split.
         agents: number of agents.
         clip: clipping norms that the agents apply.
         domain: domain of x.
-        family: family of the problem; None if its constants are unknown.
+        family: family of the problem, or None if its constants are unknown.
         rounds: number of rounds.
-        budget: μ of a Gaussian pair with the target (ε, δ); inf without a target.
+        budget: μ of a Gaussian pair with the target (ε, δ), or inf without a target.
         noisy: whether noise is added.
     """
 
@@ -138,7 +138,7 @@ class CoordinatorContext(_Context):
     noisy: bool = True
 
     def implicit(self, a: Value, b: Value, jacobian: Value, hessian: Value) -> Bounded:
-        """Compute a − J H⁻¹ b from means at one public point, (1, p); see `implicit_mean`."""
+        """Compute a − J H⁻¹ b from means at one public point, (1, p), as in `implicit_mean`."""
         # The lower losses of every family with analytic constants are convex.
         return implicit_mean(a, b, jacobian, hessian, self.clip, positive=self.family is not None)
 
@@ -191,7 +191,7 @@ class CoordinatorContext(_Context):
             x: public x, (p,).
             y: public y, (q,).
             along: vector z of lower_hvp and lower_jvp, (q,).
-            rate: rate of the Poisson sample; 1 for all records.
+            rate: rate of the Poisson sample, or 1 for all records.
         """
         return ClippedSum(term, x, y, along if term in DIRECTED else None, rate)
 
@@ -222,15 +222,15 @@ class CoordinatorContext(_Context):
         return self.domain.project(point) if variable == "x" else np.asarray(point)
 
     def project_to_minimisers(self, x: Array, y: Array, penalty: float = 0.0) -> Array:
-        """Project y on the ball that contains every minimiser at x.
+        """Project y onto the ball that contains every minimiser at x.
 
         Args:
             x: public x, (p,).
             y: public y, (q,).
-            penalty: λ of g + f/λ; 0 (the default) for g.
+            penalty: λ of g + f/λ, or 0 (the default) for g.
 
         Returns:
-            The projected y, (q,): the centre if y is not finite, y itself if no ball is known.
+            The projected y, (q,): the centre if y is not finite, or y itself if no ball is known.
         """
         constants = self.constants_at(x, penalty)
         if self.family is None or constants is None:
@@ -238,11 +238,11 @@ class CoordinatorContext(_Context):
         return project_to_ball(y, self.family.centre(x), constants.radius)
 
     def constants_at(self, x: Array, penalty: float = 0.0) -> ProblemConstants | None:
-        """Return the constants on the ball of the minimisers at x; None if they are unknown.
+        """Return the constants on the ball of the minimisers at x, or None if they are unknown.
 
         Args:
             x: public x, (p,).
-            penalty: λ of g + f/λ; 0 (the default) for g.
+            penalty: λ of g + f/λ, or 0 (the default) for g.
         """
         if self.family is None:
             return None
@@ -266,7 +266,7 @@ class CoordinatorContext(_Context):
             rate: rate q of the Poisson sample, default 1.
 
         Returns:
-            Split → l2 sensitivity.
+            The l2 sensitivity to a record of each split.
         """
         split = self.split_of(term)
         return {split: mean_sensitivity_bound(2.0 * self.bound(term), self.counts[split], self.agents, width, rate)}
@@ -319,12 +319,12 @@ class MinimaxContext(_Context):
 
     Args:
         problem: minimax problem.
-        counts: split → number of records of all agents together.
+        counts: total number of records of all agents in each split.
         agents: number of agents.
         clip: clipping norms of ∇_x f and ∇_y f in the scenario.
         rounds: number of rounds.
-        budget: μ of a Gaussian pair with the target (ε, δ); inf without a target.
-        noisy: whether noise is added; without noise nothing is clipped.
+        budget: μ of a Gaussian pair with the target (ε, δ), or inf without a target.
+        noisy: whether noise is added. Without noise nothing is clipped.
         parameters: public parameters of `problem`, which are sent to the agents with every query.
     """
 
@@ -355,7 +355,7 @@ class MinimaxContext(_Context):
         return self.problem.project_x(point) if variable == "x" else self.problem.project_y(point)
 
     def bound(self, term: str) -> float:
-        """Return the radius to which this term is clipped at the start; inf if nothing bounds it."""
+        """Return the radius to which this term is clipped at the start, or inf if it is unbounded."""
         return self.ball(term, self.start("x", {}), self.start("y", {})).radius
 
     def width(self, term: str) -> int:
@@ -363,7 +363,7 @@ class MinimaxContext(_Context):
         return self.problem.width(term)
 
     def split_of(self, term: str) -> Split:
-        """Return the split that a term reads; there is only one."""
+        """Return the split that a term reads. There is only one."""
         return "train"
 
     def question(self, term: str, x: Array, y: Array, along: Array | None, rate: float) -> ClippedQuery:
@@ -419,7 +419,7 @@ class MinimaxContext(_Context):
             x: public x, (p,).
             y: public y, (q,).
             rate: rate of the Poisson sample, default 1.
-            since: previous point (x, y); None for the term itself.
+            since: previous point (x, y), or None for the term itself.
             bound: clipping norm. By default a term is clipped to its ball, and a change is not clipped. Without noise
                 nothing is clipped.
         """

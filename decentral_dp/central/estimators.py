@@ -40,13 +40,14 @@ _LARGEST, _SPREAD = 5.0, 20.0
 
 
 class TwoClasses(Private, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """Private linear classifier of two classes. Subclasses have parameters with these names.
+    """Private linear classifier for two classes. Subclasses have parameters with these names.
 
-    Subclasses define `_fit_model` (features, whether positive, seed) → weights (d,), intercept, and their `FitCost`.
+    Subclasses define `_fit_model`, which maps features, a mask of positive labels and a seed to the weights (d,), the
+    intercept and a `FitCost`.
 
     Args:
-        classes: two labels, the negative label first; None infers them from the labels, which ε does not cover.
-        random_state: seed that makes the result a simulation; None for secret noise.
+        classes: two labels, the negative label first. None infers them from the labels, which ε does not cover.
+        random_state: seed that makes the result a simulation, or None for secret noise.
     """
 
     classes: Sequence[Any] | None
@@ -128,21 +129,21 @@ class TwoClasses(Private, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class PrivateLogisticRegressionCV(TwoClasses):
-    """Logistic regression of two classes with private tuning of the regularisation, within one ε.
+    """Logistic regression for two classes, with private tuning of the regularisation within one ε.
 
-    Every record is scaled to ‖a‖₂ ≤ radius separately. Scale features by public ranges first, not by a scaler fitted on
-    the records.
+    Every record is scaled separately so that ‖a‖₂ ≤ radius. Scale features by public ranges first, not with a scaler
+    that is fitted to the records.
 
     Args:
         epsilon, delta: privacy budget for replacing one record, default (1, 1e-5). Choose δ below 1/N.
-        weight_range: (smallest, largest) weight of the regulariser, default (0.01, 1).
+        weight_range: smallest and largest weight of the regulariser, default (0.01, 1).
         validation: share of the records that are used to choose the weight, above 0 and below 1, default 0.5. The split
             is a public draw that reads no record.
         radius: bound on the norm of features, default 1.
         fit_intercept: whether to append a constant feature 1, regularised like the others, default True.
         method, steps, lam: arguments of `decentral_dp.tune`.
-        classes: two labels, the negative label first; None infers them from y, with a `PrivacyWarning`.
-        random_state: seed that makes the result a simulation; None for secret noise.
+        classes: two labels, the negative label first. None infers them from y, with a `PrivacyWarning`.
+        random_state: seed that makes the result a simulation, or None for secret noise.
 
     Attributes:
         coef_, intercept_, classes_, n_features_in_: attributes of scikit-learn's linear classifiers.
@@ -220,7 +221,7 @@ _LEAST = 0.01
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class PrivateAUCClassifier(TwoClasses):
-    """Linear classifier of two classes that ranks records of the second class above records of the first.
+    """Linear classifier for two classes that ranks records of the second class above records of the first.
 
     It minimises the least-squares surrogate of the AUC, π(1−π) E(1 − h₊ + h₋)² with h the sigmoid of the score, by
     noisy steps on all records. The decision threshold is the midpoint of the two classes' mean h, which is released
@@ -231,10 +232,10 @@ class PrivateAUCClassifier(TwoClasses):
         rounds: number of steps, default 50.
         step: learning rate, default 0.5.
         clip: clipping norm of a record's gradient, default 1.
-        positive_share: public share π of records of the second class, default 0.5; "released" counts them with noise,
-            which uses a share of the budget.
-        classes: two labels, the negative label first; None infers them from y, with a `PrivacyWarning`.
-        random_state: seed that makes the result a simulation; None for secret noise.
+        positive_share: public share π of records of the second class, default 0.5. With "released", they are counted
+            with noise, which uses a share of the budget.
+        classes: two labels, the negative label first. None infers them from y, with a `PrivacyWarning`.
+        random_state: seed that makes the result a simulation, or None for secret noise.
 
     Attributes:
         coef_, intercept_, classes_, n_features_in_: attributes of scikit-learn's linear classifiers.

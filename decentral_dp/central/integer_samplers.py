@@ -29,7 +29,7 @@ _LARGEST = 2**62
 
 
 def uniform_integer(generator: np.random.Generator, n: int) -> int:
-    """Draw a uniform integer in [0, n), n of any size.
+    """Draw a uniform integer in [0, n) for n of any size.
 
     Example:
         >>> 0 <= uniform_integer(np.random.default_rng(0), 10**30) < 10**30
@@ -64,7 +64,7 @@ def bernoulli_exp(generator: np.random.Generator, gamma: Fraction) -> bool:
 
 
 def draw_geometric(generator: np.random.Generator, rate: Fraction) -> int:
-    """Draw k ≥ 0 with probability (1 − e^{−rate})·e^{−k·rate}, rate > 0.
+    """Draw k ≥ 0 with probability (1 − e^{−rate})·e^{−k·rate}, for rate > 0.
 
     References:
         Canonne, Kamath & Steinke, NeurIPS 2020.
@@ -81,7 +81,7 @@ def draw_geometric(generator: np.random.Generator, rate: Fraction) -> int:
 
 
 def discrete_gaussian(generator: np.random.Generator, precision: Fraction) -> int:
-    """Draw k ∈ Z with probability proportional to e^{−precision·k²/2}, precision > 0.
+    """Draw k ∈ Z with probability proportional to e^{−precision·k²/2}, for precision > 0.
 
     References:
         Canonne, Kamath & Steinke, NeurIPS 2020.
@@ -103,7 +103,7 @@ def discrete_gaussian(generator: np.random.Generator, precision: Fraction) -> in
 
 
 def exp_bounds(gamma: Fraction, bits: int) -> tuple[int, int]:
-    """Enclose e^{−γ}, γ ≥ 0, by integers lo ≤ 2^bits·e^{−γ} ≤ hi that are a few units apart.
+    """Enclose e^{−γ}, for γ ≥ 0, between integers lo ≤ 2^bits·e^{−γ} ≤ hi that are a few units apart.
 
     Example:
         >>> low, high = exp_bounds(Fraction(1), bits=8)
@@ -159,7 +159,7 @@ class Weights:
         """Build the distribution from gaps and sizes.
 
         Args:
-            gaps: integers ≥ 0, (n,); the best item has 0.
+            gaps: integers ≥ 0, (n,). The best item has 0.
             rate: rational number above 0.
             sizes: base-2 logarithms below 256, (n,), default 0.
         """
@@ -177,7 +177,7 @@ class Weights:
         return cls(rate, gaps, order, tuple(first.tolist()), tuple(cumulative), tuple(weights), tuple(bounds))
 
     def propose(self, generator: np.random.Generator) -> tuple[int, int]:
-        """Draw an item by its integer weight, and return it with the weight's bound on 2^128·e^{−rate·gap}."""
+        """Draw an item in proportion to the integer weights. Return it and its bound on 2^128·e^{−rate·gap}."""
         draw = uniform_integer(generator, self.cumulative[-1])
         group = bisect_right(self.cumulative, draw)
         within = draw - (self.cumulative[group - 1] if group else 0)

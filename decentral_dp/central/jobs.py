@@ -282,7 +282,7 @@ def _clip(s: Scenario) -> tuple[Clip, bool]:
 
 
 def _budget(s: Scenario) -> float:
-    """Return μ of a Gaussian pair with the target (ε, δ); inf without a target."""
+    """Return μ of a Gaussian pair with the target (ε, δ), or inf without a target."""
     has_target = s.privacy.epsilon is not None and s.privacy.delta > 0.0
     return largest_mu(s.privacy.epsilon or 0.0, s.privacy.delta) if has_target else math.inf
 
@@ -326,7 +326,7 @@ _OUT_OF_REACH = (
 
 
 def plan_ledger(s: Scenario, algorithm: Coordinated, context: CoordinatorContext | MinimaxContext) -> Ledger:
-    """Plan every release of a trusted coordinator, with the privacy cost that the target or the paper sets, or none.
+    """Plan every release of a trusted coordinator, with the privacy cost set by the target or the paper, if any.
 
     Args:
         s: scenario, whose rounds, guarantee, ε and δ are read.
@@ -334,7 +334,7 @@ def plan_ledger(s: Scenario, algorithm: Coordinated, context: CoordinatorContext
         context: public facts of the run.
 
     Returns:
-        The ledger, whose lines are equal for all agents.
+        The ledger, whose lines are identical for all agents.
 
     Raises:
         InputError: the target cannot be met, or the algorithm does not support the guarantee or the mechanism.
@@ -373,16 +373,16 @@ def plan_ledger(s: Scenario, algorithm: Coordinated, context: CoordinatorContext
 def fit_plan(
     plan_at: Callable[[float], Ledger], target: float, delta: float, tightness: float = 0.5 * TIGHTNESS
 ) -> Ledger:
-    """Find the plan that costs at most (target, delta), and at least (1 − tightness)·target.
+    """Find a plan whose privacy cost is within (target, delta) and whose ε is at least (1 − tightness)·target.
 
     Args:
-        plan_at: noise factor → plan.
+        plan_at: function that maps a noise factor to a plan.
         target: target ε.
         delta: target δ.
         tightness: relative tightness, default half of TIGHTNESS.
 
     Raises:
-        InputError: sampling in float64 and rounding cost more than the target.
+        InputError: the privacy cost of float64 sampling and rounding exceeds the target.
     """
 
     def epsilon_at(factor: float) -> float:
@@ -480,7 +480,7 @@ class _Coordinated(PlannedJob, Protocol):
 @final
 @dataclass(frozen=True, kw_only=True, repr=False, slots=True)
 class CoordinatorBilevelJob(_Coordinated):
-    """A job of a trusted coordinator on a bilevel problem."""
+    """A trusted coordinator's job on a bilevel problem."""
 
     setting: ClassVar[str] = "coordinator_bilevel"
     needs_norms: ClassVar[bool] = True
@@ -516,7 +516,7 @@ class CoordinatorBilevelJob(_Coordinated):
 @final
 @dataclass(frozen=True, kw_only=True, repr=False, slots=True)
 class CoordinatorMinimaxJob(_Coordinated):
-    """A job of a trusted coordinator on a minimax problem."""
+    """A trusted coordinator's job on a minimax problem."""
 
     setting: ClassVar[str] = "coordinator_minimax"
 

@@ -57,7 +57,7 @@ class PooledBounds:
     """Public bounds for a family and the public counts of all agents' records.
 
     Points x and the corners `low` and `high` of a box are public, (p,). All norms are l2, and each bound is rounded up.
-    Bounds by split map "train" and "validation" to numbers; splits that are not read are omitted.
+    Bounds by split map "train" and "validation" to numbers. Splits that are not read are omitted.
 
     Φ(x) = F(x, y_Z(x)). Constants at a point hold at that `x`. Constants over a box (`low`, `high`) hold for every x of
     the box, as a mechanism that draws x requires.
@@ -181,7 +181,7 @@ class PooledBounds:
     def quadratic_inexactness(self, low: Array, high: Array) -> float:
         """Bound |½ xᵀHx − bᵀx − (Φ(x) − Φ(0))| over the box for the computed (H, b) of `Pooled.quadratic`.
 
-        Column i of H is the difference of gradients at the unit vector i and at 0; the errors of both are included.
+        Column i of H is the difference of gradients at the unit vector i and at 0. The errors of both are included.
         """
         p = self.family.problem.p
         reach = float(np.linalg.norm(np.maximum(np.abs(low), np.abs(high))))
@@ -229,7 +229,7 @@ class PooledBounds:
 
 @dataclass(frozen=True, eq=False)
 class Pooled:
-    """Records of all agents, in the order of the agents, projected into the bounds of the family.
+    """Records of all agents, in the order of the agents, projected onto the bounds of the family.
 
     Args:
         family: family of the problem.
@@ -271,13 +271,13 @@ class Pooled:
 
         Args:
             x: public x, (p,).
-            penalty: λ of argmin_y G(x, y) + F(x, y)/λ; None (the default) for argmin_y G(x, y).
+            penalty: λ of argmin_y G(x, y) + F(x, y)/λ, or None (the default) for argmin_y G(x, y).
 
         Returns:
             The solution, (1, q), within `bounds.facts(x, penalty).accuracy` of the minimiser.
 
         Raises:
-            InputError: float64 allows no certificate at this x; this depends on public numbers only.
+            InputError: float64 allows no certificate at this x. This depends on public numbers only.
         """
         return _as_bounded(self._solution(x, penalty), self.bounds.minimiser(x, penalty))
 
@@ -297,7 +297,7 @@ class Pooled:
 
         Args:
             x: public x, (p,).
-            y: public y, which is projected on the ball, (q,).
+            y: public y, which is projected onto the ball, (q,).
             pointwise: whether constants hold at the public y instead of on the whole ball, default False.
         """
         bounds, c, f = self.bounds, self.bounds.constants_at(x), self.bounds.facts(x)
@@ -318,20 +318,20 @@ class Pooled:
     # For mechanisms that draw x ------------------------------------------------------------------------------------
 
     def scores(self, xs: Array) -> Array:
-        """Compute Φ at the rows of xs (n, p), (n,), not privately. `bounds.inexactness` bounds the errors."""
+        """Compute Φ at the rows of xs (n, p), (n,), without privacy. `bounds.inexactness` bounds the errors."""
         # One at a time, since the rounding of a matrix product depends on its number of rows.
         return np.array([self._score(x, self._solution(x)) for x in np.asarray(xs, dtype=np.float64)])
 
     def gradient(self, x: Array) -> Array:
-        """Compute ∇Φ(x), (p,), not privately. `bounds.gradient_error` bounds the error."""
+        """Compute ∇Φ(x), (p,), without privacy. `bounds.gradient_error` bounds the error."""
         return self._implicit(x, self._solution(x), self.bounds.constants_at(x), self.bounds.facts(x))
 
     def gradient_norms(self, xs: Array) -> Array:
-        """Compute ‖∇Φ‖ at the rows of xs (n, p), (n,), not privately. `bounds.gradient_error` bounds the errors."""
+        """Compute ‖∇Φ‖ at the rows of xs (n, p), (n,), without privacy. `bounds.gradient_error` bounds the errors."""
         return np.array([float(np.linalg.norm(self.gradient(x))) for x in xs])
 
     def quadratic(self) -> tuple[Array, Array]:
-        """Compute (H, b), not privately, with Φ(x) = ½ xᵀHx − bᵀx + const if `bounds.convex`.
+        """Compute (H, b), without privacy, such that Φ(x) = ½ xᵀHx − bᵀx + const if `bounds.convex`.
 
         H is (p, p) and b is (p,). `bounds.quadratic_inexactness` bounds the errors.
         """
@@ -394,9 +394,9 @@ def _as_bounded(private: Array, sensitivity: Mapping[Split, float]) -> Bounded:
 
 
 def bound_records(records: Any, family: Family) -> Any:
-    """Project every record on the bounds ‖a‖₂ ≤ R and |b| ≤ B of the family; a non-finite record becomes zeros.
+    """Project every record onto the bounds ‖a‖₂ ≤ R and |b| ≤ B of the family. A non-finite record becomes zeros.
 
-    Each record is projected separately, and no value raises an error. Records without features are unchanged.
+    Each record is projected separately, and no value causes an error. Records without features are unchanged.
     """
     loss: Any = getattr(family, "loss", None)
     radius, label_bound = math.inf, math.inf

@@ -140,7 +140,7 @@ class RegularisedLaw(NamedTuple):
         lipschitz: Lipschitz constant of Φ on the box.
         curvature: κ for which Φ − (κ/2)‖x‖² is convex.
         inexact: bound on |computed − exact Φ|.
-        gradient_error: l2 bound on the error of a computed gradient; it affects the running time only.
+        gradient_error: l2 bound on the error of a computed gradient, which affects only the running time.
     """
 
     box: Box
@@ -175,7 +175,7 @@ class RegularisedLaw(NamedTuple):
         return self.rate * (sensitivity + self.whole_inexact() + 0.5 * self.unit)
 
     def regularise(self, score: Score) -> Score:
-        """Return the function Φ + (μ_r/2)‖x − x₀‖², (n, d) → (n,)."""
+        """Return the function Φ + (μ_r/2)‖x − x₀‖², which maps (n, d) to (n,)."""
         return lambda points: np.asarray(
             score(points) + 0.5 * self.strength * ((points - self.anchor) ** 2).sum(axis=1)
         )
@@ -197,8 +197,8 @@ def draw_regularised(
     Args:
         generator: source of random bits.
         law: regularised density.
-        score: function Φ, (n, d) → (n,).
-        gradient: gradient of Φ, (d,) → (d,).
+        score: function Φ, which maps (n, d) to (n,).
+        gradient: gradient of Φ, which maps (d,) to (d,).
         near: point near the minimum of Φ + regulariser, (d,). Like `gradient` and `envelope`, it affects the running
             time only.
         envelope: lower bound on the curvature of this dataset's Φ, if it is better than the declared bound.
@@ -224,7 +224,7 @@ def draw_regularised(
 
 
 def quadratic(generator: np.random.Generator, law: RegularisedLaw, hessian: Array, linear: Array) -> Array:
-    """Draw a point (d,) from a truncated Gaussian, by `draw_regularised` with Φ(x) = x'Hx/2 − b'x.
+    """Draw a point (d,) from a truncated Gaussian, using `draw_regularised` with Φ(x) = x'Hx/2 − b'x.
 
     A proposal inside the box is accepted with probability √(Π_i (λ_min + μ_r)/(λ_i + μ_r)), with λ_i the eigenvalues of
     H.
@@ -309,7 +309,7 @@ class SelectionBounds:
     """Public bounds on a score q.
 
     Args:
-        oscillation: split → sup − inf of the change of q by one record.
+        oscillation: sup − inf of the change of q caused by one record of each split.
         inexact: bound e ≥ |computed − q|.
         lipschitz: l2 Lipschitz constant of q.
     """
@@ -344,12 +344,12 @@ class SelectionBounds:
 
 @dataclass(frozen=True)
 class FiniteExponential(SelectionMechanism):
-    """Exponential mechanism over finitely many public points, ε-DP; without noise it releases the best point.
+    """Exponential mechanism over finitely many public points, ε-DP. Without noise it releases the best point.
 
     Args:
         facts: public bounds on the score.
         points: candidate points, (n, p).
-        score: function (n, p) → (n,); lower is better.
+        score: function that maps (n, p) to (n,). Lower is better.
     """
 
     facts: SelectionBounds
@@ -392,7 +392,7 @@ def best_point(score: Score, box: Box) -> Array:
 
 
 def even_points(low: Array, high: Array, count: int) -> Array:
-    """Return (count^p, p) points, evenly spaced on each axis, corners included; low and high are (p,)."""
+    """Return (count^p, p) points that are evenly spaced on each axis and include the corners low and high, (p,)."""
     axes = [np.linspace(a, b, count) for a, b in zip(low, high, strict=True)]
     return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(axes))
 
@@ -448,7 +448,7 @@ class Density:
 
     Args:
         box: box of x.
-        sensitivity: split → sensitivity S.
+        sensitivity: sensitivity S to a record of each split.
         strength: μ_r.
         anchor: x₀, (p,).
         lipschitz: Lipschitz constant of Φ.
@@ -456,7 +456,7 @@ class Density:
         inexact: bound on the error of a computed Φ.
         gradient_error: bound on the error of a computed ∇Φ.
         convex: whether Φ is convex for every dataset.
-        finest: smallest scale of a run; 0 without noise.
+        finest: smallest scale of a run, or 0 without noise.
         trace: bound on the trace of ∇²Φ for a quadratic Φ, otherwise inf. It affects the running time only.
     """
 
@@ -481,7 +481,7 @@ class Density:
             low: lower corner of the box, (p,).
             high: upper corner of the box, (p,).
             strength: μ_r.
-            finest: smallest scale of a run; 0 without noise.
+            finest: smallest scale of a run, or 0 without noise.
         """
         convex, reach = bounds.convex, float(np.linalg.norm(np.maximum(np.abs(low), np.abs(high))))
         error = bounds.quadratic_inexactness(low, high) if convex else bounds.inexactness(low, high)
@@ -505,7 +505,7 @@ class Density:
 
     @property
     def curvature(self) -> float:
-        """κ."""
+        """Curvature κ, for which Φ − (κ/2)‖x‖² is convex."""
         return 0.0 if self.convex else -self.smooth
 
     @property
@@ -570,8 +570,8 @@ class RegularisedSelection:
 
     Args:
         facts: public facts of the density.
-        score: function Φ, (n, p) → (n,).
-        gradient: function ∇Φ, (p,) → (p,).
+        score: function Φ, which maps (n, p) to (n,).
+        gradient: function ∇Φ, which maps (p,) to (p,).
         coefficients: coefficients (H, b) if Φ = ½ xᵀHx − bᵀx.
     """
 
@@ -584,7 +584,7 @@ class RegularisedSelection:
 
     @property
     def sensitivity(self) -> Mapping[Split, float]:
-        """Sensitivity S; infinite if convexity is unknown, because the proof requires it."""
+        """Sensitivity S, which is infinite if convexity is unknown, because the proof requires it."""
         return self.facts.sensitivity if self.facts.is_certified else dict.fromkeys(self.facts.sensitivity, math.inf)
 
     @property
@@ -596,10 +596,10 @@ class RegularisedSelection:
         return self.facts.distortion
 
     def draw(self, generator: np.random.Generator, scale: float) -> Array:
-        """Draw a point (p,) at this scale; return the minimiser at scale 0.
+        """Draw a point (p,) at this scale, or return the minimiser at scale 0.
 
         Raises:
-            ValueError: the scale is below the finest, so the distortion would exceed the stated distortion.
+            ValueError: the scale is below the finest, so the distortion would exceed its stated value.
         """
         if scale == 0.0:
             return self.bottom()
@@ -613,7 +613,7 @@ class RegularisedSelection:
         return draw_regularised(generator, law, self.score, self.gradient, near)
 
     def scores(self, points: Array) -> Array:
-        """Compute Φ at points (n, p), (n,)."""
+        """Compute Φ at the points (n, p), as (n,)."""
         if self.coefficients is None:
             return self.score(points)
         hessian, linear = self.coefficients

@@ -24,7 +24,7 @@ class Clips(NamedTuple):
     Args:
         a: bound on ‖∇_x f‖.
         b: bound on ‖∇_y f‖.
-        j: bound on ‖∇²_xy g‖; 0 if it reads no record.
+        j: bound on ‖∇²_xy g‖, or 0 if it reads no record.
         h: bound on ‖∇²_yy g‖.
     """
 
@@ -50,10 +50,10 @@ def minimiser_sensitivity(
         n_train: number of train records.
         n_validation: number of validation records.
         accuracy: bound a ≥ ‖computed − exact minimiser‖ for both datasets.
-        penalty: λ; None for the minimiser of G.
+        penalty: λ, or None for the minimiser of G.
 
     Returns:
-        Map of "train" and "validation" to the bound.
+        Map from "train" and "validation" to the bound.
 
     References:
         Lowy & Liu 2025, proof of Theorem 3.2; Kornowski 2024, Lemma 17.
@@ -100,10 +100,10 @@ def hypergradient_sensitivity(
         n_train: number of train records.
         n_validation: number of validation records.
         self_concordance: κ with ∇²_yy g(y + v) ⪯ e^{κ‖v‖} ∇²_yy g(y) for every record and for R; inf (the default) if
-            unknown.
+            it is unknown.
 
     Returns:
-        Map of "train" and "validation" to the bound.
+        Map from "train" and "validation" to the bound.
 
     References:
         Lowy & Liu 2025, Equation 27, whose K (Equation 12) has b_gxy/μ for M and norms for differences.
@@ -173,11 +173,11 @@ def score_oscillation(
         width: l2 diameter D_x of the box.
         spread: bound D_y on ‖y_Z(x) − y_Z(x')‖ over the box (`solution_spread`).
         error: bound e ≥ |computed − exact score| at every x; L_fy a for a minimiser with accuracy a.
-        loss_range: sup over records of max f − min f, over x in the box and y in its ball; inf (the default) if
+        loss_range: sup over records of max f − min f, over x in the box and y in its ball; inf (the default) if it is
             unknown.
 
     Returns:
-        Map of "train" and "validation" to the bound.
+        Map from "train" and "validation" to the bound.
 
     References:
         Lowy & Liu 2025, Equation 4, whose last term lacks 1/n.
@@ -225,7 +225,7 @@ def implicit_sensitivity(
             w₀, which is 1-Lipschitz in that norm.
 
     Returns:
-        Map of "train" and "validation" to the bound.
+        Map from "train" and "validation" to the bound.
 
     Example:
         >>> clips = Clips(a=1.0, b=1.0, j=0.0, h=1.0)
@@ -282,7 +282,7 @@ def penalty_bias(c: ProblemConstants) -> float:
         c: constants on the wider ball of y^λ.
 
     References:
-        Kornowski 2024, Lemma 7 (ii), there up to constants; see docs/proofs/16.
+        Kornowski 2024, Lemma 7 (ii), there up to constants (see docs/proofs/16).
     """
     return round_up(c.l_fy / c.mu * (c.b_fxy + c.m * c.b_fyy + 0.5 * c.l_fy / c.mu * (c.c_gxy + c.m * c.c_gyy)))
 
@@ -302,7 +302,7 @@ def penalty_smoothness(c: ProblemConstants, lam: float) -> float:
         lam: λ > 0.
 
     References:
-        Kornowski 2024, Lemma 7 (iii), there O(ℓκ³); see docs/proofs/16.
+        Kornowski 2024, Lemma 7 (iii), there O(ℓκ³) (see docs/proofs/16).
     """
     modulus, ratio = c.mu, c.l_fy / c.mu
     cross_bound = c.b_fxy + ratio * c.c_gxy
@@ -312,7 +312,7 @@ def penalty_smoothness(c: ProblemConstants, lam: float) -> float:
 
 
 def default_penalty(c: ProblemConstants, plain: float, penalised: float) -> float:
-    """Compute λ that minimises D₁/λ + λ b_gxy (plain + penalised); infinite if the solutions are exact.
+    """Compute λ that minimises D₁/λ + λ b_gxy (plain + penalised). It is infinite if the solutions are exact.
 
     Args:
         c: constants of the problem.

@@ -30,7 +30,7 @@ CoordinatorJob: TypeAlias = CoordinatorBilevelJob | CoordinatorMinimaxJob
 
 
 def privacy_statement(job: CoordinatorJob) -> PrivacyStatement:
-    """State the guarantee of a job of a trusted coordinator."""
+    """State the privacy guarantee of a trusted coordinator's job."""
     algorithm, noisy, channels = job.algorithm, job.mechanism != NO_NOISE, job.ledger.charged_channels
     return statement(
         job,
@@ -51,7 +51,7 @@ def privacy_statement(job: CoordinatorJob) -> PrivacyStatement:
 
 
 def clip(job: CoordinatorJob) -> dict[str, Any] | None:
-    """Return the norm and the clipping norms of queried terms that read records; None if nothing is clipped."""
+    """Return the norm and the clipping norms of queried terms that read records, or None if nothing is clipped."""
     context = job.context
     channels = {"x", "y"}
     if not isinstance(context, MinimaxContext):
@@ -62,7 +62,7 @@ def clip(job: CoordinatorJob) -> dict[str, Any] | None:
 
 
 def constants(job: CoordinatorJob) -> str | None:
-    """Return "analytic" if theorems give the problem's constants; None if they are unknown."""
+    """Return "analytic" if theorems give the problem's constants, or None if they are unknown."""
     if isinstance(job.context, MinimaxContext) or job.context.family is None:
         # Custom code may compute the start. A run that such code ended has no start.
         return None

@@ -31,15 +31,15 @@ _ARRAYS = ("observations", "rewards", "lengths")
 
 
 def read_trajectories(path: Path, agent: str | None = None, split: str | None = None) -> Dataset | None:
-    """Read trajectories of an NPZ archive.
+    """Read trajectories from an NPZ archive.
 
     The archive has observations (n, L+1, d), rewards (n, L), lengths (n,), and optionally terminal (n,), agents (n,)
     and splits (n,). Values after the end of a trajectory are not read.
 
     Args:
         path: path of the archive.
-        agent: name of the array of agents; None for "agent", if the archive has it.
-        split: name of the array of splits; None for "split", if the archive has it.
+        agent: name of the array of agents. None means "agent", if the archive has it.
+        split: name of the array of splits. None means "split", if the archive has it.
 
     Returns:
         The trajectories, or None if the archive has no array "observations".
@@ -149,7 +149,7 @@ def simulate(*, n_agents: int, seed: int, records: int = 100, test_records: int 
 
     Args:
         n_agents: number of agents.
-        seed: public seed; trajectory i of an agent depends on (seed, agent, i, steps) only.
+        seed: public seed. Trajectory i of an agent depends only on (seed, agent, i, steps).
         records: number of records per agent.
         test_records: number of held-out records.
         steps: length L at which episodes are truncated.

@@ -116,13 +116,13 @@ def tune(
 
     This is the algorithm `regularisation_tuner` for one agent. A slope of log w with noise of standard deviation about
     τ changes log w by −0.6·log(high/low)·slope/((|slope| + τ)√t) in step t. The model is the last released minimiser,
-    projected on the ball that contains every minimiser at its weight.
+    projected onto the ball that contains every minimiser at its weight.
 
     Args:
         train, validation: pairs (features (n, d), labels (n,)). Every record is first projected separately: features
-            are shortened to `radius`, labels are clipped to ±label_bound ("squared") or read as +1 above 0 and −1
-            otherwise ("logistic"), and a record with a value that is not finite becomes zeros. There is no intercept;
-            append a constant feature to have one.
+            are scaled down to norm `radius`, labels are clipped to ±label_bound ("squared") or read as +1 above 0 and
+            −1 otherwise ("logistic"), and a record with a value that is not finite becomes zeros. There is no
+            intercept: append a constant feature to add one.
         epsilon, delta: target ε and δ for one replaced record.
         weight_range: smallest and largest w.
         loss: "logistic" or "squared".
@@ -130,10 +130,10 @@ def tune(
         label_bound: bound on the labels of "squared".
         method: "ppift" releases in each step the minimiser and the slope of F by implicit differentiation there.
             "penalty" releases the minimisers of g and of g + f/λ, whose norms give the slope (Kornowski, 2024, Section
-            7, its sign corrected). "em" draws one of 65 weights, even in log w, by the exponential mechanism, and
-            releases the model with Laplace noise. Its ε is pure for any δ, and `steps` is not used.
+            7, with its sign corrected). "em" draws one of 65 weights, evenly spaced in log w, by the exponential
+            mechanism, and releases the model with Laplace noise. Its ε is pure for any δ, and `steps` is not used.
         steps: number of steps.
-        lam: λ of "penalty"; it multiplies the noise.
+        lam: λ of "penalty", which multiplies the noise.
         seed: seed that makes the noise reproducible, and the result a simulation.
         callbacks: callbacks that receive a `Progress` for "steps", default none.
 
@@ -283,10 +283,10 @@ def convert_split(role: Any, name: Split, d: int | None = None) -> tuple[Array, 
 
 
 def project(features: Array, labels: Array, loss: LossName, radius: float, label_bound: float) -> tuple[Array, Array]:
-    """Project every record separately on ‖a‖₂ ≤ R and |b| ≤ B (or b = ±1, +1 for a label above 0, otherwise −1).
+    """Project every record separately onto ‖a‖₂ ≤ R and |b| ≤ B (or b = ±1, +1 for a label above 0, otherwise −1).
 
     A record with a non-finite value becomes zeros and contributes nothing. Features with a norm above R are scaled to
-    R, others are unchanged. The bound holds for the exact norm of the float64 result.
+    norm R. Others are unchanged. The bound holds for the exact norm of the float64 result.
 
     Args:
         features: features, (n, d).
@@ -314,7 +314,7 @@ def digest_input(arguments: Arguments, roles: tuple[tuple[Array, Array], ...]) -
 
     Args:
         arguments: arguments of the call.
-        roles: features (n, d) and labels (n,) of train and validation records.
+        roles: features (n, d) and labels (n,) of the train and validation records.
     """
     digests = [(a.shape, blake2b(np.ascontiguousarray(a).tobytes()).hexdigest()) for role in roles for a in role]
     return repr((tuple(arguments), digests)).encode()

@@ -57,8 +57,8 @@ class Calibration(NamedTuple):
     """Published noise of one channel.
 
     Args:
-        scale: scale of each release, (R,).
-        sensitivity: split → (R,) sensitivity of each release.
+        scale: noise scale of each release, (R,).
+        sensitivity: sensitivity of each release to a record of each split, (R,).
     """
 
     scale: Array
@@ -72,9 +72,9 @@ class Charge(NamedTuple):
         mechanism: noise mechanism, "gaussian", "laplace", "exponential" or "uncertified".
         width: number of coordinates of one release.
         indices: indices of the releases, (R,), ascending, from 1.
-        weight: split → privacy cost of each release (μ, or pure ε), (R,), relative to the other releases and channels.
+        weight: privacy cost of each release (μ, or pure ε) by split, (R,), relative to the other releases and channels.
             One common factor meets the target.
-        rate: split → rate of the Poisson sample.
+        rate: rate of the Poisson sample of each split.
         distortion: distortion of the mechanism, as in the ledger.
         reason: reason why a mechanism is uncertified.
     """
@@ -89,7 +89,7 @@ class Charge(NamedTuple):
 
 
 class Part(NamedTuple):
-    """Gaussian releases of one channel in a run.
+    """Gaussian releases of one channel during a run.
 
     Args:
         indices: indices of the releases, (R,), ascending, from 1.
@@ -113,7 +113,7 @@ def round_indices(rounds: int, releases_per_round: int, positions: Sequence[int]
 
 
 def gaussian_charges(parts: Mapping[str, Part]) -> dict[str, Charge]:
-    """Plan Gaussian releases by the shares of their channels, omitting channels without a release.
+    """Plan Gaussian releases according to the shares of their channels, omitting channels without a release.
 
     Shares are relative to the channels that read a split, so both splits have the same Σμ².
     """
@@ -144,11 +144,11 @@ def gradient_parts(
         context: public facts of the run.
         queries: queried terms.
         indices: indices of the releases, (R,).
-        shares: term → share of Σμ², default 1.
+        shares: share of Σμ² of each term, default 1.
         rate: rate of the Poisson samples.
 
     Returns:
-        Map of each channel to its releases, for terms that read records.
+        Map from each channel to its releases, for terms that read records.
     """
     return {
         _CHANNELS.get(term, term): Part(
@@ -195,11 +195,11 @@ class Coordinated(AnyAlgorithm, Coordination, Protocol):
         return self, context
 
     def free_channels(self, context: Any) -> Mapping[str, int]:
-        """Return channel → width for values that are published without reading a record."""
+        """Return the widths, by channel, of values that are published without reading a record."""
         return {}
 
     def published(self, s: Any) -> Mapping[str, Array]:
-        """Return variable → last iterate (d,): x, and y if the state has one."""
+        """Return the last iterate (d,) of each variable: x, and y if the state has one."""
         return {c: getattr(s, c) for c in ("x", "y") if hasattr(s, c)}
 
     def planned_releases(self, context: Any, rounds: int) -> Mapping[str, Charge]:
@@ -208,7 +208,7 @@ class Coordinated(AnyAlgorithm, Coordination, Protocol):
 
 
 class Calibrated(Coordinated, Protocol):
-    """Program of a coordinator with the noise of its paper; its protocol is "as_published".
+    """Program of a coordinator with the noise of its paper. Its protocol is "as_published".
 
     Args:
         claim: source of the paper's ε, for example "Theorem 4.2 of Lowy & Liu (2025)".
@@ -242,11 +242,11 @@ def release_gradients(
         queries: terms, of `problems.protocol` or `central.problems.saddle`.
         x: public x, (p,).
         y: public y, (q,).
-        rate: rate of one Poisson sample for all terms; 1 for all records.
+        rate: rate of one Poisson sample for all terms, or 1 for all records.
         along: vector of lower_hvp and lower_jvp, (q,).
 
     Returns:
-        Map of each term to the released mean plus the data-independent part, (d,). grad_x and grad_y are also named x
+        Map from each term to the released mean plus the data-independent part, (d,). grad_x and grad_y are also named x
         and y.
     """
     terms = [term for term in queries if context.reads(term)]

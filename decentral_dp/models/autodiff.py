@@ -56,7 +56,8 @@ class Derivatives(NamedTuple):
 def one_thread() -> Iterator[None]:
     """Use one thread and no gradient tape.
 
-    Products for one record are too small to share. More threads cost time, and agents on one machine compete for cores.
+    Products for one record are too small to be split among threads. More threads cost time, and agents on one machine
+    compete for cores.
     """
     import torch
 
@@ -87,7 +88,7 @@ _NOT_THE_USERS = (
 
 @contextmanager
 def quiet_torch(device: str = "cpu") -> Iterator[None]:
-    """Apply `one_thread` without warnings that users cannot avoid; new tensors are created on the device."""
+    """Apply `one_thread` without warnings that users cannot avoid. New tensors are created on the device."""
     with one_thread(), warnings.catch_warnings(), default_device(device):
         warnings.filterwarnings("ignore", message=_NOT_THE_USERS)
         yield
@@ -97,7 +98,7 @@ def directions(f: Callable[..., Tensor], x: Tensor, y: Tensor, z: Tensor, *recor
     """Differentiate a loss of one record: (∇²_xy f·z, ∇²_yy f·z) is the derivative of ∇_{x,y} f along (0, z).
 
     Args:
-        f: function (x, y, *record) → number.
+        f: function that maps (x, y, *record) to a number.
         x: point x, (p,).
         y: point y, (q,).
         z: direction, (q,).
@@ -118,24 +119,24 @@ def columns(f: Callable[..., Tensor], x: Tensor, y: Tensor, z: Tensor, *record: 
 
 
 def over_grid(fn: Callable[..., Any], rows: int) -> Callable[..., Any]:
-    """Evaluate `fn(row…, record…)` for all pairs of rows and records; the first `rows` arguments are rows."""
+    """Evaluate `fn(row…, record…)` for all pairs of rows and records, where the first `rows` arguments are rows."""
     from torch.func import vmap
 
     return vmap(vmap(fn, in_dims=(*(None,) * rows, 0, 0)), in_dims=(*(0,) * rows, None, None))
 
 
 def rows_or_nan(oracle: Callable[..., Mapping[str, Any]], *records: Any) -> dict[str, Any]:
-    """Evaluate the rows of every record, with NaN for a record whose evaluation raises. Errors of a device are raised.
+    """Evaluate the rows of every record, with NaN for a record whose evaluation fails. Device errors are raised.
 
     A valid record replaces such a record, so that all others keep their index and rounding, and one record changes only
     its own row. Whether a run stops must not depend on a private value.
 
     Args:
-        oracle: function records → (term → rows), tensors or arrays.
+        oracle: function that maps records to the rows of each term, as tensors or arrays.
         records: features (n, d) and labels (n,), or other arguments of the oracle, row by row.
 
     Returns:
-        Term → rows, (n, …); empty if every record raises.
+        The rows of each term, (n, …). Empty if every record raises an error.
     """
     try:
         return dict(oracle(*records))
@@ -177,13 +178,13 @@ def trace(
     """Evaluate every function on two synthetic points and records, and read its dependencies from its graph.
 
     Points are batched like records, so no Python code can read a value of x, y, features or label. The graph is
-    therefore the same at all points, or an error is raised. Then every function is called once as the problem calls it,
-    where a failure would be taken for an invalid record.
+    therefore the same at all points, or an error is raised. Then every function is called once in the way the problem
+    calls it, where a failure would be mistaken for an invalid record.
 
     Args:
         upper_loss, lower_loss, regulariser, predict: arguments of `from_losses`.
         sizes: sizes (p, q, n_features).
-        classes: number of classes; None for numeric labels.
+        classes: number of classes, or None for numeric labels.
         device: device of the computation, default "cpu". Trace on the CPU first, so that later errors are due to the
             device.
 
@@ -306,10 +307,10 @@ _MOST_GRAPHS = 256
 
 
 class Captured:
-    """Pure function of tensors → (name → tensor), called through its graph for recurring shapes.
+    """Pure function that maps tensors to named tensors and is replayed from its captured graph for recurring shapes.
 
     Args:
-        function: function without branches on values and random draws, which `vmap` verifies. Integer arguments are
+        function: function without branches on values or random draws, as `vmap` verifies. Integer arguments are
             labels, of which 0 and 1 are valid.
         device: device of the arguments, default "cpu".
 
@@ -356,7 +357,8 @@ def capture(function: Function, like: tuple[Tensor, ...]) -> Function | None:
         like: arguments whose shapes and types are used. No value of a record enters the graph.
 
     Returns:
-        A function with identical bits for these shapes; None if capture fails or results differ on synthetic numbers.
+        A function with bitwise identical results for these shapes, or None if capture fails or results differ on
+        synthetic numbers.
     """
     import torch
     from torch.fx.experimental.proxy_tensor import make_fx

@@ -133,13 +133,13 @@ def build_model(
     """Build a model, with random weights from the public seed.
 
     Args:
-        table: table of the scenario; None for a linear model.
+        table: table of the scenario, or None for a linear model.
         n_features: number of features.
         outputs: number of outputs e.
         image: shape (height, width, channels) of image records.
         seed: public seed.
-        device: device "cpu" or "cuda"; linear models use the CPU.
-        module: custom function (n_features, outputs) → torch module, named "module:Name" in table.kind.
+        device: device "cpu" or "cuda". Linear models use the CPU.
+        module: custom function that maps (n_features, outputs) to a torch module, named "module:Name" in table.kind.
 
     Raises:
         InputError: the device is missing, or the model does not suit the records.

@@ -40,7 +40,7 @@ _LEAST_SLOPE = 1e-300
 
 
 def rest_of_clip(share: float, norm: Norm) -> float:
-    """Return the remaining fraction of a clip of which s is used: √(1 − s²) in ℓ2, 1 − s in ℓ1."""
+    """Return the fraction of a clipping norm that remains after a fraction s is used: √(1 − s²) in ℓ2, 1 − s in ℓ1."""
     return 1.0 - share if norm == "l1" else math.sqrt(1.0 - share * share)
 
 
@@ -50,12 +50,13 @@ _Views: TypeAlias = tuple[Array, Array]
 
 @dataclass(frozen=True)
 class DenseLayers:
-    """Dense layers with ReLU between them; a linear model if there are no hidden layers.
+    """Dense layers with ReLU between them, or a linear model if there are no hidden layers.
 
     Args:
         widths: widths (d, hidden widths …, e). Weights are, layer by layer, the rows of A (o, i) and then b (o,).
         gain: public factor by which features are multiplied, default 1. Named weights are for unscaled features.
-        bias: constant feature γ of every layer, default 1. The smaller it is, the more of a clip remains for features.
+        bias: constant feature γ of every layer, default 1. A smaller value leaves more of the clipping norm to the
+            features.
         seed: public seed of the random start of hidden layers.
     """
 
@@ -85,7 +86,7 @@ class DenseLayers:
 
     @property
     def start(self) -> Array:
-        """Public start, (p,): zeros for a linear model, else A from N(0, 2/fan-in), b = 0 and a last layer of 0."""
+        """Public start, (p,): zeros for a linear model, otherwise A from N(0, 2/fan-in), b = 0 and last layer 0."""
         out, draw = np.zeros(self.p), public_generator(self.seed, "dense")
         for layer, _ in self._layers(out[None])[:-1]:
             layer[:] = draw.normal(size=layer.shape) * math.sqrt(2.0 / layer.shape[2])

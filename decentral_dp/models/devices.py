@@ -45,7 +45,7 @@ def check_device(device: str, location: str) -> None:
 
 
 def device_words(device: str) -> str:
-    """Describe the facts, in addition to the version of torch, that affect last bits on a device; "" for the CPU."""
+    """Describe the facts that affect the last bits on a device, besides the torch version, or return "" for the CPU."""
     if device == "cpu":
         return ""
     import torch
@@ -59,7 +59,7 @@ def tensor(array: Array, device: str = "cpu") -> Tensor:
 
 
 def shared(array: NDArray[Any], device: str) -> Tensor:
-    """Return a tensor, without a copy on the CPU; the tensor must not be modified."""
+    """Return a tensor, without a copy on the CPU. The tensor must not be modified."""
     import torch
 
     tensor = torch.from_numpy(array)
@@ -80,7 +80,7 @@ def to_numpy(tensor: Tensor) -> Array:
 def default_device(device: str) -> AbstractContextManager[Any]:
     """Create new tensors (`torch.zeros(3)`) on the device in this context.
 
-    A loss or module then needs no code for devices. On the CPU nothing changes.
+    A loss or module then needs no device-specific code. Nothing changes on the CPU.
     """
     import torch
 
@@ -89,7 +89,7 @@ def default_device(device: str) -> AbstractContextManager[Any]:
 
 @contextmanager
 def repeatable(device: str) -> Iterator[None]:
-    """Make operations on a device deterministic in this context, or raise an error. CPU operations always are.
+    """Make operations on a device deterministic in this context, or raise an error. Operations on the CPU always are.
 
     An interrupted round is computed again, and its releases use the same noise.
     """

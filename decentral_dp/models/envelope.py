@@ -45,11 +45,11 @@ def envelope_slopes(slopes: Array, outputs: Array, labels: NDArray[np.int64], ra
         radius: radius C/‖a‖, (…).
 
     Returns:
-        The slopes (…, c), in l2 at most `radius` up to rounding, with errors within `SLOPE_ERROR`. Slopes of NaN are
-        unchanged.
+        The slopes (…, c), whose l2 norms are at most `radius` up to rounding, with errors within `SLOPE_ERROR`. NaN
+        slopes are unchanged.
 
     Limits:
-        Call it with floating-point warnings off.
+        Call it with floating-point warnings disabled.
     """
     radius = np.minimum(radius, 1.0)
     norms = np.sqrt(np.einsum("...k,...k->...", slopes, slopes))

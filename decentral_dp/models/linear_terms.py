@@ -61,12 +61,12 @@ Rows: TypeAlias = Array | Joined
 
 
 def spread(values: Array, rows: Rows) -> Array:
-    """Return a number per agent, (b, 1), for each of its records, (b, 1) or (1, N)."""
+    """Return a number per agent, (b, 1), repeated for each record of joined records, (1, N)."""
     return np.repeat(values[:, 0], rows.counts)[None] if isinstance(rows, Joined) else values
 
 
 def divisor_of(rows: Rows) -> float | Array:
-    """Return the numbers of averaged records, at least 1, as one number for all agents or (b, 1)."""
+    """Return the numbers of averaged records, at least 1, as one number for all agents or with shape (b, 1)."""
     return np.maximum(rows.counts, 1.0)[:, None] if isinstance(rows, Joined) else float(max(rows.shape[1], 1))
 
 
@@ -78,9 +78,9 @@ def blocks(n_records: int, width: int) -> Iterator[slice]:
 
 
 def tiles(n_agents: int, n_records: int, width: int) -> Iterator[tuple[slice, slice]]:
-    """Divide agents and their records into tiles of many small shards or of a part of a large shard.
+    """Divide agents and their records into tiles, each with many small shards or with part of a large shard.
 
-    The boundaries within an agent, and so the bits of its sums, depend only on its number of records.
+    The boundaries within an agent, and hence the bits of its sums, depend only on its number of records.
 
     Args:
         n_agents: number g of agents.
@@ -107,7 +107,8 @@ def clipped_means(
     """Average records times clipped coefficients, Σ_k c_k a_k / n, tile by tile.
 
     Args:
-        coefficients: function of a tile's points, rows and extra arrays → (g, n) for each mean, which is overwritten.
+        coefficients: function of a tile's points, rows and extra arrays that returns an array (g, n) for each mean,
+            which is overwritten.
         points: points (g, ·) each, or None.
         rows: records (g, n, d), or joined records with g = 1 and n = N.
         norms: norms of the records, (g, n).
@@ -115,10 +116,10 @@ def clipped_means(
         extra_arrays: further arrays, (g, n, …) each.
 
     Returns:
-        The means (g, d); zeros if there are no records.
+        The means (g, d), or zeros if there are no records.
 
     Limits:
-        Call it with floating-point warnings off.
+        Call it with floating-point warnings disabled.
     """
     n_agents, n_records, width = rows.shape
     if isinstance(rows, Joined) or rows.size <= BLOCK:
@@ -156,7 +157,7 @@ def forward_and_sizes(rows: Rows, vector: Array, norm: Norm | None = None) -> li
     Args:
         rows: records (g, n, d), or joined records.
         vector: vector of each agent, (b, d).
-        norm: norm "l1" or "l2"; None (the default) computes no sizes.
+        norm: norm "l1" or "l2". None (the default) computes no sizes.
 
     Returns:
         The products, and with a norm the sizes, each (g, n) or (1, N).
@@ -172,7 +173,7 @@ def forward_and_sizes(rows: Rows, vector: Array, norm: Norm | None = None) -> li
 
 
 def weighted_sums(coefficients: Array, rows: Rows) -> tuple[Array, Array]:
-    """Compute Σ_k c_k a_k and Σ_k c_k of each agent, record after record. Records with c_k = 0 do not count.
+    """Compute Σ_k c_k a_k and Σ_k c_k of each agent, record after record. Records with c_k = 0 are ignored.
 
     Args:
         coefficients: coefficients c, (g, n) or (1, N).
@@ -224,10 +225,10 @@ def logistic_coefficients(margins: Array, along: Array | None = None) -> tuple[A
         along: factors (g, n), or None.
 
     Returns:
-        The coefficients, (g, n) each; the second array is meaningless without `along`.
+        The coefficients, (g, n) each. The second array is meaningless without `along`.
 
     Limits:
-        Call it with floating-point warnings off.
+        Call it with floating-point warnings disabled.
     """
     # exp(t) = inf gives σ(−t) = 0, and inf·0 in the curvature, which a clip turns into its limit 0.
     exp_t = np.exp(margins, margins)
@@ -255,7 +256,7 @@ def clipped_sums(
         The sums, (g, d) each, computed one agent at a time so that its bits do not depend on other agents.
 
     Limits:
-        Call it with floating-point warnings off.
+        Call it with floating-point warnings disabled.
     """
     clipped = [clip_coefficients(term, norms, bound) for term, bound in zip(coefficients, bounds, strict=True)]
     return [weighted_sums(c, rows)[0] / divisor for c in clipped]
@@ -343,7 +344,7 @@ def _overwrite_by_factors(lengths: Array, bound: float) -> Array:
 
 
 def clip_coefficients(coefficients: Array, norms: Array, bound: float, least: float = 0.0) -> Array:
-    """Scale coefficients in place so that every |coefficient|·norm ≤ bound; infinite and NaN contributions become zero.
+    """Scale coefficients in place so that every |coefficient|·norm ≤ bound. Infinite and NaN contributions become zero.
 
     No branch is needed, because infinite values give NaN (bound/NaN, inf·0, or inf/inf if nothing is clipped), and NaN
     becomes 0.
@@ -351,11 +352,11 @@ def clip_coefficients(coefficients: Array, norms: Array, bound: float, least: fl
     Args:
         coefficients: coefficients (…, n), overwritten.
         norms: norms of the vectors that they multiply, (…, n).
-        bound: clipping norm; below `SMALLEST_CLIP` all contributions become zero.
+        bound: clipping norm. Below `SMALLEST_CLIP` all contributions become zero.
         least: |coefficient| below which the bound of a record decreases in proportion, by default 0.
 
     Limits:
-        Call it with floating-point warnings off.
+        Call it with floating-point warnings disabled.
     """
     factors = np.abs(coefficients)
     if least:
@@ -368,16 +369,16 @@ def clip_coefficients(coefficients: Array, norms: Array, bound: float, least: fl
 
 
 def clip_columns(coefficients: Array, norms: Array | float, norm: Norm, bound: float) -> Array:
-    """Scale columns in place so that ‖column‖·norm ≤ bound; infinite and NaN contributions become zero.
+    """Scale columns in place so that ‖column‖·norm ≤ bound. Infinite and NaN contributions become zero.
 
     Args:
         coefficients: coefficients (…, c, n), overwritten.
         norms: norms of the rows with which the columns form outer products, (…, n).
         norm: norm of the columns.
-        bound: clipping norm; below `SMALLEST_CLIP` all contributions become zero.
+        bound: clipping norm. Below `SMALLEST_CLIP` all contributions become zero.
 
     Limits:
-        Call it with floating-point warnings off.
+        Call it with floating-point warnings disabled.
     """
     factors = column_norms(coefficients, norm)
     factors *= norms
@@ -387,7 +388,7 @@ def clip_columns(coefficients: Array, norms: Array | float, norm: Norm, bound: f
 
 
 def column_norms(columns: Array, norm: Norm) -> Array:
-    """Compute the norms (…, n) of the columns of a (…, c, n) array, with floating-point warnings off."""
+    """Compute the norms (…, n) of the columns of a (…, c, n) array, with floating-point warnings disabled."""
     sizes = np.abs(columns)
     if norm == "l1":
         return np.asarray(sizes.sum(axis=-2))
@@ -397,7 +398,7 @@ def column_norms(columns: Array, norm: Norm) -> Array:
 
 
 def bounded_columns(columns: Array, norms: Array, norm: Norm, bound: float) -> Array:
-    """Scale columns to the norm min(‖column‖·norms, bound); infinite and NaN columns become zero.
+    """Scale columns to the norm min(‖column‖·norms, bound). Infinite and NaN columns become zero.
 
     Intended for outer products with rows of norm 1, so that no factor leaves the range of float64 for long rows.
 
@@ -408,7 +409,7 @@ def bounded_columns(columns: Array, norms: Array, norm: Norm, bound: float) -> A
         bound: clipping norm.
 
     Limits:
-        Call it with floating-point warnings off.
+        Call it with floating-point warnings disabled.
     """
     sizes = column_norms(columns, norm)
     lengths = sizes * norms
@@ -440,13 +441,13 @@ def curved_sums(
     Args:
         features: rows a, (N, d).
         norms: norms of the rows in clip.norm, (N,).
-        curvature: function block of records → M (c, c, n).
-        matrix: matrix Z (c·d, p); None if no product is needed.
+        curvature: function that maps a block of records to M (c, c, n).
+        matrix: matrix Z (c·d, p), or None if no product is needed.
         clip: clips of the run.
         term_names: subset of "lower_hessian" and "lower_hessian_product".
 
     Returns:
-        Name → mean, (c·d, c·d) or (c·d, p).
+        The mean of each name, (c·d, c·d) or (c·d, p).
     """
     d, sums = features.shape[1], dict.fromkeys(term_names, np.zeros(()))
     with np.errstate(all="ignore"):

@@ -105,7 +105,7 @@ class Mlp:
         return self.widths[0] + 3 * sum(self.widths[1:])
 
     def named_weights(self, x: Array) -> dict[str, Array]:
-        """Return name → A (o, i) or b (o,), as in a `torch.nn.Sequential`."""
+        """Return A (o, i) and b (o,) of each layer by name, as in a `torch.nn.Sequential`."""
         out = dict[str, Array]()
         for k, views in enumerate(self._layer_views(self._shared_tensor(x))):
             out |= {f"{2 * k}.{kind}": to_numpy(v).copy() for kind, v in zip(("weight", "bias"), views, strict=True)}
@@ -190,7 +190,7 @@ class Mlp:
             offset = end + o
 
     def _shared_tensor(self, array: Array) -> Tensor:
-        """Return a float64 tensor, without a copy if possible; the tensor must not be modified."""
+        """Return a float64 tensor, without a copy if possible. The tensor must not be modified."""
         return (shared if array.flags.writeable else tensor)(array, self.device).to(torch.float64)
 
 

@@ -83,16 +83,16 @@ class _Cotangents(torch.autograd.Function):
 
 @dataclass(frozen=True, eq=False)
 class TorchModel:
-    """Float64 torch module on its device, from records (n, d) to outputs (n, e).
+    """Float64 torch module that maps records (n, d) to outputs (n, e) on its device.
 
     Args:
-        module: torch module, whose trainable parameters in order are x.
+        module: torch module, whose trainable parameters form x, in order.
         n_features: number d of features.
         outputs: number e of outputs.
         start: start weights, (p,).
         row: number of float64 numbers that the computation of a per-example gradient needs.
         device: device of the module.
-        source: file and function of a custom module; "" for other modules.
+        source: file and function of a custom module, or "" for other modules.
     """
 
     module: nn.Module
@@ -156,7 +156,7 @@ class TorchModel:
         return out
 
     def named_weights(self, x: Array) -> dict[str, Array]:
-        """Return name → parameter of the module, in its shape."""
+        """Return the parameters of the module by name, in their shapes."""
         return {name: to_numpy(part).copy() for name, part in self._parameter_views(tensor(x, self.device))}
 
     def rows(self, slope: Slope) -> Array:
@@ -171,12 +171,12 @@ class TorchModel:
         return self._clipped_sum(slope.tape, _fixed(slope), extra, bound, since)
 
     def clipped_loss_sum(self, x: Array, inputs: Array, cotangents: GroupCotangents, bound: float) -> Array:
-        """Return Σ_k s_k ∇_x ⟨φ_k, c_k⟩ (p,) as of `clipped_sum`, with one forward pass.
+        """Return Σ_k s_k ∇_x ⟨φ_k, c_k⟩ (p,) as in `clipped_sum`, with one forward pass.
 
         Args:
             x: (p,).
             inputs: records (n, d).
-            cotangents: function that returns c, each row from its record only.
+            cotangents: function that returns c, in which each row depends only on its own record.
             bound: clipping norm.
         """
         tape = tensor(x, self.device), tensor(inputs, self.device)
@@ -206,7 +206,7 @@ class TorchModel:
             return to_numpy(total), factors
 
     def _rows(self, tape: ModuleTape, cotangents: GroupCotangents, part: slice) -> list[Tensor]:
-        """Return ∇_x ⟨φ_k, c_k⟩ of some records, (m, p_j) for each parameter; NaN for a record that raises."""
+        """Return ∇_x ⟨φ_k, c_k⟩ of some records, (m, p_j) for each parameter, or NaN for a record that raises."""
         x, inputs = tape
         rows = rows_or_nan(partial(self.gradients, x, cotangents), inputs[part], torch.arange(len(inputs))[part])
         sizes = [value.numel() for _, value in trainable(self.module)]
@@ -215,7 +215,7 @@ class TorchModel:
         )
 
     def gradients(self, x: Tensor, cotangents: GroupCotangents, records: Tensor, indices: Tensor) -> Parameters:
-        """Return ∇_x ⟨φ_k, c_k⟩ of every record at once, name → (n, p_j). Raises exceptions of the module.
+        """Return ∇_x ⟨φ_k, c_k⟩ (n, p_j) of every record, by name. Exceptions of the module are raised.
 
         One forward pass computes the outputs and, for their cotangents, the gradients.
         """
@@ -335,7 +335,7 @@ def custom_model(
     """Build the model of a custom function.
 
     Args:
-        make: function (n_features, outputs) → torch module.
+        make: function that maps (n_features, outputs) to a torch module.
         name: name in the scenario.
         n_features: number of features.
         outputs: number of outputs.
@@ -386,7 +386,7 @@ def _error_of_run(module: nn.Module, location: str, error: BaseException) -> str
 
 
 def _layer_advice(module: nn.Module) -> str:
-    """Return the advice on the first unsupported layer, without a full stop; "" if there is none."""
+    """Return the advice on the first unsupported layer, without a full stop, or "" if there is none."""
     for layer in module.modules():
         for kinds, rate, advice in _LAYERS:
             if isinstance(layer, kinds) and (not rate or getattr(layer, rate) > 0.0):
@@ -418,7 +418,7 @@ def _public_draws(seed: int) -> Iterator[None]:
 
 
 def _fault_of_outputs(module: nn.Module, inputs: Tensor, outputs: int) -> str:
-    """Describe invalid weights, state or outputs (n, e); "" if there are none."""
+    """Describe invalid weights, state or outputs (n, e), or "" if there are none."""
     if not trainable(module):
         return "the module has no trainable parameters. Fix: add some"
     for name, value in trainable(module):
@@ -443,7 +443,7 @@ def _fault_of_outputs(module: nn.Module, inputs: Tensor, outputs: int) -> str:
 
 
 def _fault_of_gradients(model: TorchModel, inputs: Tensor, cotangents: Array) -> str:
-    """Describe outputs or gradients that depend on other records; "" if there are none."""
+    """Describe outputs or gradients that depend on other records, or "" if there are none."""
     one_by_one, tape = model.forward(model.start, to_numpy(inputs))
     slope = Slope(tape, cotangents)
     # An exception would otherwise pass for an invalid record.

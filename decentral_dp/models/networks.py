@@ -48,7 +48,7 @@ def residual_network(image: Image, width: int, depth: int, outputs: int, seed: i
 
     The network has a convolution with `width` channels, three stages of `depth` blocks with `width`, 2·`width` and
     4·`width` channels, the mean over pixels, and a dense layer. The second and third stages halve height and width. The
-    input of a block is added before its last ReLU, by a 1 × 1 convolution if shapes differ.
+    input of a block is added before its last ReLU, through a 1 × 1 convolution if shapes differ.
 
     Reference: He et al., CVPR 2016 (section 4.2).
 

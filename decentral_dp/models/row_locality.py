@@ -28,7 +28,7 @@ _EXTREME = 1e6
 
 @runtime_checkable
 class RowWise(Protocol):
-    """Object that computes rows of records and can be tested."""
+    """Object that computes a row for each record and can be tested for dependence between rows."""
 
     def check_rows_apart(self, counts: Collection[int]) -> None:
         """Raise InputError if a row depends on another record, in batches of these sizes."""
@@ -50,7 +50,7 @@ class Trial(NamedTuple):
 
 
 class RowDependence(NamedTuple):
-    """Row that changed.
+    """Row that changed although its own record did not.
 
     Args:
         term: name of the term.
@@ -79,9 +79,9 @@ def trials(counts: Collection[int], width: int, classes: int) -> Iterator[Trial]
     """Yield batches of public synthetic records: features (n, width) and labels (n,).
 
     Args:
-        counts: batch sizes; 1 is tested once, 2 and 7 at several indices.
+        counts: batch sizes. Size 1 is tested once, sizes 2 and 7 at several indices.
         width: number of features.
-        classes: number of classes; 0 for numeric labels.
+        classes: number of classes, or 0 for numeric labels.
     """
     generator = np.random.Generator(np.random.Philox(key=0))
     for count in sorted(set(counts), reverse=True):
@@ -105,10 +105,10 @@ def _draw_rows(generator: np.random.Generator, count: int, width: int, classes: 
 
 
 def row_dependence(oracle: Oracle, batches: Iterable[Trial]) -> RowDependence | None:
-    """Return the first row that depends on another record or is not a function of the batch; None if there is none.
+    """Return the first row that depends on another record or is not a function of the batch, or None if there is none.
 
     Args:
-        oracle: function that returns the rows of each term; a missing term counts as NaN.
+        oracle: function that returns the rows of each term. A missing term counts as NaN.
         batches: batches that `trials` yields.
     """
     for trial in batches:

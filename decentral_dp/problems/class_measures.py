@@ -150,12 +150,12 @@ def measure_classes(problem: Any, x: Array, y: Array, records: Any, names: Colle
         x: upper variables, (b, p).
         y: models, (b, q).
         records: held-out records.
-        names: keys of `CLASS_MEASURES`; others are ignored.
+        names: keys of `CLASS_MEASURES`. Others are ignored.
 
     Returns:
-        Name → measure, (b,), as the mean over tasks. Classes without records are ignored. "auc" needs records of two
-        classes, and "recall" and "precision" need a problem of two classes. The result is empty for a problem without
-        probabilities.
+        The measures by name, (b,) each, averaged over tasks. Classes without records are ignored. "auc" needs records
+        of two classes, and "recall" and "precision" need a problem of two classes. The result is empty for a problem
+        without probabilities.
     """
     out: dict[str, Array] = {}
     names = [name for name in names if name in CLASS_MEASURES]

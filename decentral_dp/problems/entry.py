@@ -25,24 +25,25 @@ from decentral_dp.models.build import Model, ModelTable, build_model
 
 
 class ProblemType(NamedTuple):
-    """Facts of all problems of one type.
+    """Facts that hold for all problems of one type.
 
     Args:
         name: name in errors and results.
-        methods: methods of which a custom problem has one.
-        members: members of a custom problem that clips by itself; the first one identifies it.
-        evaluation_members: members for evaluation, which an object for a plan may lack.
+        methods: methods, one of which a custom problem must have.
+        members: members of a custom problem that does its own clipping. The first one identifies it.
+        evaluation_members: members for evaluation, which an object that is only used for a plan may lack.
         terms: terms of its releases.
-        make_custom: function (formulas of single records, facts, name, problem.model) → problem.
-        describe: function of a registered problem → text with the formulas.
-        levels: number of levels, 2 if records are split for a lower and an upper level, otherwise 1.
+        make_custom: function that builds a problem from (per-record formulas, facts, name, problem.model).
+        describe: function that returns a text with the formulas of a registered problem.
+        levels: number of levels: 2 if records are split between a lower and an upper level, otherwise 1.
         weights: variable whose value is the model.
-        aim: aims of x and y in a sentence; "" for two levels.
+        aim: aims of x and y in a sentence, or "" for two levels.
         norms: norms in which gradients are clipped.
         uses_devices: whether registered problems compute on run.device.
-        make_local: function (problem, its name, kind of the algorithm) → problem for gossip, in bilevel terms.
-        make_evaluator: function job → evaluator with the problem's own scores; None if scores are sums over agents.
-        clip_notes: clipping norm → comment in examples.
+        make_local: function that turns (problem, its name, kind of the algorithm) into a bilevel problem for gossip.
+        make_evaluator: function that builds a job's evaluator with the problem's own scores, or None if scores are sums
+            over agents.
+        clip_notes: comment on each clipping norm in examples.
     """
 
     name: str
@@ -67,15 +68,15 @@ class ProblemFacts(NamedTuple):
 
     Args:
         n_features: number of columns d of a record.
-        n_classes: number of classes c; 0 if labels are numbers.
+        n_classes: number of classes c, or 0 if labels are numbers.
         image: shape (height, width, channels) of image records; `record.reshape(channels, height, width)` is an image.
         agents: number of agents m.
         seed: public seed for draws of the problem.
         device: name of the device, "cpu" or "cuda".
-        module: function (n_features, outputs) → custom torch model; None if problem.model names none.
-        l2: bound on ‖a‖₂ of every possible record; None without a bound.
+        module: function that maps (n_features, outputs) to a custom torch model, or None if problem.model names none.
+        l2: bound on ‖a‖₂ of every possible record, or None without a bound.
         trajectory: shape (L, d) if records are trajectories, as in `Dataset`.
-        clip: variable → bound on its gradients.
+        clip: bound on the gradients of each variable.
     """
 
     n_features: int
@@ -120,15 +121,15 @@ class ProblemEntry(NamedTuple):
     Args:
         kind: name in a scenario.
         make: dataclass or function. Parameters named like public facts are set from them (`facts` gets all);
-            parameters annotated with `Doc` are keys of the [problem] table; others keep their defaults.
+            parameters annotated with `Doc` are keys of the [problem] table. Others keep their defaults.
         summary: summary in the list, one line.
-        task: past-tense phrase for a sentence, such as "trained a classifier"; "" if the name suffices.
+        task: past-tense phrase for a sentence, such as "trained a classifier", or "" if the name suffices.
         lower_task: task of the lower level only, at a constant x.
-        solves: type of problem; the registry sets it.
-        description: docstring with the formulas; the registry sets it.
-        labels: required labels: "two" classes, two or more "classes", "numbers"; "" for any.
-        defaults: key → default, if it differs from the parameter's default.
-        construction_of: key → equivalent key of problem.construction.
+        solves: type of problem, set by the registry.
+        description: docstring with the formulas, set by the registry.
+        labels: required labels: "two" classes, two or more "classes", "numbers", or "" for any.
+        defaults: defaults of keys that differ from the parameter's default.
+        construction_of: equivalent key of problem.construction for each key.
         trajectories: whether its records are trajectories.
         one_level: whether it has no upper level, that is, x has no coordinates and no validation record is read.
     """

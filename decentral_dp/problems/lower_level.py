@@ -47,7 +47,7 @@ def mean_term(problem: Problem, x: Array, y: Array, z: Array, records: Any, term
         term: term of the problem.
 
     Returns:
-        The mean, (q,) or (p,); 0 if it reads no record.
+        The mean, (q,) or (p,), or 0 if it reads no record.
     """
     total = np.zeros(problem.p if CLIP_OF_TERM[term] == "x" else problem.q)
     if term not in problem.reads_records:
@@ -85,7 +85,7 @@ def mean_hessian(problem: Problem, x: Array, y: Array, records: Any) -> Array:
         records: n unclipped records.
 
     Returns:
-        The mean, (q, q); 0 if it reads no record.
+        The mean, (q, q), or 0 if it reads no record.
     """
     total = np.zeros((problem.q, problem.q))
     if "lower_hvp" in problem.reads_records:
@@ -117,7 +117,7 @@ class Share(NamedTuple):
     """Joined records of agents with equal counts, so that the mean over them is the mean of the agents' means.
 
     Args:
-        weights: split → share of all agents in the objective.
+        weights: share of these agents in the objective, by split.
         train, validation: joined records.
     """
 
@@ -127,11 +127,11 @@ class Share(NamedTuple):
 
 
 def join_alike(agents: Agents, weights: Mapping[Split, Array] = MappingProxyType({})) -> list[Share]:
-    """Join the (train, validation) records of agents with equal counts, for few oracle calls.
+    """Join the (train, validation) records of agents with equal counts, to reduce the number of oracle calls.
 
     Args:
         agents: records of each agent.
-        weights: split → factors of the agents, (m,), equal for equal counts; by default all ones.
+        weights: factors of the agents in each split, (m,), equal for equal counts. The default is all ones.
     """
     pairs = RecordPairs.from_pairs(agents)
     counts = np.stack([count_records(pairs.train), count_records(pairs.validation)])
@@ -159,7 +159,7 @@ class LowerLevel(NamedTuple):
     Args:
         problem: any bilevel problem.
         x: upper variable, (p,).
-        shares: records, embedded if the problem embeds them by x.
+        shares: joined records, embedded at x if the problem embeds its records.
     """
 
     problem: Problem
@@ -175,7 +175,7 @@ class LowerLevel(NamedTuple):
         return cls(problem, x, [Share(s.weights, embed(x, s.train), embed(x, s.validation)) for s in shares])
 
     def mean(self, y: Array, z: Array, term: str) -> Array:
-        """Return the mean over agents of one unclipped term, (q,) or (p,); 0 if it reads no record."""
+        """Return the mean over agents of one unclipped term, (q,) or (p,), or 0 if it reads no record."""
         split: Split = "train" if term.startswith("lower") else "validation"
         parts = [s.weights[split] * mean_term(self.problem, self.x, y, z, getattr(s, split), term) for s in self.shares]
         return np.asarray(sum(parts[1:], parts[0]))
@@ -241,7 +241,7 @@ class LowerLevel(NamedTuple):
             tolerance: relative tolerance. Steps are taken until ‖∇_y g‖ ≤ tolerance·‖∇_y g(x, 0)‖.
 
         Returns:
-            The minimiser, or NaN without convergence, which means overflow for a strongly convex g.
+            The minimiser, or NaN if the method does not converge. For a strongly convex g this means overflow.
         """
         nowhere, y = np.full(self.problem.q, np.nan), np.zeros(self.problem.q)
         gradient = self.gradient(y)
@@ -267,7 +267,7 @@ class LowerLevel(NamedTuple):
         return nowhere
 
     def inverse_hvp(self, y: Array, tolerance: float = 1e-10) -> Array:
-        """Return z = (∇²_yy g(x, y))⁻¹ ∇_y f(x, y), (q,); NaN without convergence.
+        """Return z = (∇²_yy g(x, y))⁻¹ ∇_y f(x, y), (q,), or NaN without convergence.
 
         Args:
             y: lower variable, (q,).

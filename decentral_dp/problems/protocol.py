@@ -100,8 +100,8 @@ class TwoVariables(Protocol):
 class Problem(TwoVariables, Protocol):
     """Bilevel problem.
 
-    `reads_records` maps every term that reads records to its split; other terms read no record and have no privacy
-    cost. `records` below is the result of `prepare`: a NamedTuple of arrays whose first axis is the records, so a
+    `reads_records` maps every term that reads records to its split. Other terms read no record and have no privacy
+    cost. `records` below is the result of `prepare`: a NamedTuple of arrays whose first axis indexes the records, so a
     prefix or a sample of it is again such a tuple.
 
     Optional members, all data-independent except `change`, `regression_scores` and `probabilities`:
@@ -139,7 +139,8 @@ class Problem(TwoVariables, Protocol):
             term_names: names of the terms, by default all.
 
         Returns:
-            The means, with the number of records as divisor. Terms that are not requested and cost extra are None.
+            The means, with the number of records as divisor. Terms that are not requested and would take extra time are
+            None.
 
         Sensitivity:
             Every per-record term has norm at most its clip.
@@ -154,7 +155,7 @@ class Problem(TwoVariables, Protocol):
     ) -> dict[str, Array]:
         """Average the clipped per-record matrices over the given train records, for one agent.
 
-        The default has no matrices, for problems whose second derivatives read no record.
+        The default returns no matrices and is for problems whose second derivatives read no record.
 
         Args:
             x: upper variable, (p,).
@@ -165,7 +166,8 @@ class Problem(TwoVariables, Protocol):
             matrix_names: subset of MATRICES.
 
         Returns:
-            Matrix → mean, with the number of records as divisor. A matrix is missing if its term reads no record.
+            The mean of each matrix, with the number of records as divisor. A matrix is missing if its term reads no
+            record.
 
         Sensitivity:
             Each record's matrix is clipped as a whole, in the entrywise ℓ1 norm or the Frobenius norm.
@@ -305,13 +307,13 @@ class StepFacts(NamedTuple):
     """Public facts of a model at one level, for its default learning rate and clipping norm.
 
     Args:
-        classes: number of classes; 0 if labels are numbers.
+        classes: number of classes, or 0 if labels are numbers.
         curvature: largest eigenvalue L of ∇² of the mean loss and the regulariser, or its estimate at the start of
-            a network; infinite for unbounded features.
-        start: root mean square of a network's random initial weights; 0 for a linear model.
+            a network. Infinite for unbounded features.
+        start: root mean square of a network's random initial weights, or 0 for a linear model.
         linear: whether the model is linear.
         features: number of features d if the model supports centring, otherwise 0.
-        centred_curvature: curvature L for features minus a centre as long as a record, infinite by default.
+        centred_curvature: curvature L for features minus a centre with the norm of a record, infinite by default.
     """
 
     classes: int

@@ -36,7 +36,7 @@ class ByAgent(Sequence[Any]):
 
     @classmethod
     def from_shards(cls, records: Any, shards: Sequence[NDArray[np.int64]]) -> ByAgent:
-        """Select the records of each agent; `shards` has the indices (n_i,) of its records for each agent."""
+        """Select the records of each agent, whose indices (n_i,) are given in `shards`."""
         return cls(take(records, np.concatenate(shards)), np.cumsum([0, *map(len, shards)]))
 
     def __len__(self) -> int:
@@ -60,7 +60,7 @@ class RecordPairs(Sequence[tuple[Any, Any]]):
 
     @classmethod
     def from_pairs(cls, agents: Sequence[tuple[Any, Any]]) -> RecordPairs:
-        """Make the sequence from a list of pairs."""
+        """Build the sequence from a list of pairs."""
         return agents if isinstance(agents, RecordPairs) else cls(*map(list, zip(*agents, strict=True)))
 
     def __len__(self) -> int:

@@ -57,13 +57,13 @@ class ReferenceSolution(NamedTuple):
 
 
 class ReferenceObjective(NamedTuple):
-    """Function that a problem minimises, without clipping.
+    """Objective function that a problem minimises, without clipping.
 
     Args:
-        problem: bilevel problem, without a clip by which a model corrects its log-odds.
+        problem: bilevel problem, whose model does not correct its log-odds for clipping.
         shares: the agents' joined records.
         one_level: whether y is trained at a fixed x, instead of x with y = y*(x).
-        weights: factors of the agents' lower gradients, (m,), which the shares also contain; None (the default) means
+        weights: factors of the agents' lower gradients, (m,), which the shares also contain. None (the default) means
             all ones.
     """
 
@@ -86,7 +86,7 @@ class ReferenceObjective(NamedTuple):
 
         Args:
             x: upper variable, (p,).
-            differentiate: whether ∇F is computed; otherwise it is empty.
+            differentiate: whether ∇F is computed. Otherwise it is empty.
         """
         level = LowerLevel.from_point(self.problem, x, self.shares)
         y = level.minimiser(TOLERANCE)
@@ -103,13 +103,13 @@ class ReferenceObjective(NamedTuple):
     def measure(
         self, published: Mapping[str, Array], names: Collection[str], agents: Agents, key: str
     ) -> dict[str, float]:
-        """Compute some of `REFERENCE_MEASURES`. `distance_to_solution` adds its maximum over agents, `…_max`.
+        """Compute some of `REFERENCE_MEASURES`. `distance_to_solution` also gives its maximum over agents, `…_max`.
 
         Args:
             published: published values "x" (m, p) and "y" (m, q) of the agents.
-            names: names of the measures; others are ignored.
+            names: names of the measures. Others are ignored.
             agents: train and validation records of each agent.
-            key: key of the problem and its records in the cache of solutions; "" caches nothing.
+            key: key of the problem and its records in the cache of solutions, or "" to cache nothing.
         """
         values = published["y" if self.one_level else "x"]
         x, mean, names = published["x"].mean(axis=0), values.mean(axis=0), set(names)
@@ -151,7 +151,7 @@ class ReferenceObjective(NamedTuple):
     def solution(self, x: Array, key: str = "") -> ReferenceSolution:
         """Return the minimiser of y ↦ g(x, y), or of F, which does not read x (`key` as in `measure`).
 
-        L-BFGS ends where ‖∇‖∞ ≤ TOLERANCE·max(1, ‖∇ at the start‖∞), or where no step lowers the value in float64.
+        L-BFGS stops when ‖∇‖∞ ≤ TOLERANCE·max(1, ‖∇ at the start‖∞), or when no step lowers the value in float64.
         """
         key = f"{key}{x.tobytes().hex() if self.one_level else ''}" if key else ""
         if key in _cache:

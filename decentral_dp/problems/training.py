@@ -73,7 +73,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Logistic:
-    """Logistic loss of two classes and one output. The label 1 is the second class."""
+    """Logistic loss for two classes and one output. Label 1 is the second class."""
 
     name = "logistic"
     curvature = 0.25
@@ -89,7 +89,7 @@ class Logistic:
 
 @dataclass(frozen=True)
 class CrossEntropy:
-    """Cross-entropy of c classes and c outputs."""
+    """Cross-entropy for c classes and c outputs."""
 
     name = "cross_entropy"
     curvature = 0.5
@@ -109,7 +109,7 @@ class CrossEntropy:
 
 @dataclass(frozen=True)
 class Squared:
-    """Squared loss of numbers."""
+    """Squared loss for numeric labels."""
 
     name = "squared"
     curvature = 1.0
@@ -123,7 +123,7 @@ class Squared:
 
 @dataclass(frozen=True)
 class Huber:
-    """Huber loss of numbers, linear beyond a residual of `width`, in the unit of the prepared labels."""
+    """Huber loss for numeric labels, linear beyond a residual of `width` in the unit of the prepared labels."""
 
     width: float = 0.1
     name = "huber"
@@ -140,7 +140,7 @@ class Huber:
 
 @dataclass(frozen=True)
 class Poisson:
-    """Poisson loss of counts with a log link, for labels scaled from [0, high] to [−1, 1]."""
+    """Poisson loss for counts with a log link. Labels are scaled from [0, high] to [−1, 1]."""
 
     name = "poisson"
     curvature = 2.0
@@ -204,8 +204,8 @@ class Training(StackedProblem):
         n_classes: number of classes c, or 0 if labels are numbers.
         l2: strength of the ridge, which reads no record and is never clipped.
         radius: bound on ‖a‖₂ of every possible record, infinite by default.
-        clip: clipping norms of the gradients in training, for which probabilities account; None (the default) means no
-            clipping. With a clip of x, a linear model reads features centred at x.
+        clip: clipping norms of the training gradients, for which predicted probabilities account. None (the default)
+            means no clipping. With a clip of x, a linear model reads features centred at x.
     """
 
     name: str
@@ -224,7 +224,7 @@ class Training(StackedProblem):
 
     @property
     def has_statistics(self) -> bool:
-        """Whether least squares on sufficient statistics solve the problem."""
+        """Whether least squares on sufficient statistics solves the problem."""
         return isinstance(self.loss, Squared) and self.length is not None
 
     @cached_property
@@ -234,12 +234,12 @@ class Training(StackedProblem):
 
     @cached_property
     def length(self) -> float | None:
-        """Bound on ‖∇φ‖₂ of every possible record of a linear model; None for a network."""
+        """Bound on ‖∇φ‖₂ of every possible record of a linear model, or None for a network."""
         lengths = self.centred_lengths(0.0)
         return None if lengths is None else math.hypot(*lengths)
 
     def centred_lengths(self, centre: float) -> tuple[float, float] | None:
-        """Bound the two parts of ∇φ of every possible record of a linear model; None for a network.
+        """Bound the two parts of ∇φ of every possible record of a linear model. Return None for a network.
 
         Args:
             centre: norm ‖x‖₂ of the centre of features, in their unit.
@@ -258,7 +258,7 @@ class Training(StackedProblem):
 
     @cached_property
     def curvature(self) -> float:
-        """Largest eigenvalue L of ∇² of the mean loss and the ridge; infinite for unbounded features.
+        """Largest eigenvalue L of ∇² of the mean loss and the ridge. It is infinite for unbounded features.
 
         For a linear model it is a bound for all records. For a network it is an estimate at the start: the curvature of
         the loss times the mean of ‖∇φ‖² over synthetic records, uniform in the cube whose corners have length `radius`.
@@ -293,7 +293,7 @@ class Training(StackedProblem):
         return replace(self, clip=clip)
 
     def without_clip(self) -> Training:
-        """Return the same model with the losses of its uncorrected outputs."""
+        """Return the same model with losses computed from its uncorrected outputs."""
         return replace(self, clip=replace(self.clip, y=math.inf))
 
     def null_record(self, records: Examples) -> Examples:
@@ -356,13 +356,13 @@ class Training(StackedProblem):
 
     @property
     def parts_of_clip(self) -> list[tuple[slice, float]]:
-        """Coordinates of a record's gradient with a separate clip, and their share of the clip."""
+        """Coordinates of a record's gradient that are clipped separately, and their share of the clipping norm."""
         if not (share := self._bias_share):
             return [(slice(None), 1.0)]
         return [(slice(-1), rest_of_clip(share, self.clip.norm)), (slice(-1, None), share)]
 
     def feature_mean(self, records: Examples, clip: Clip) -> Array:
-        """Average features, (g, n, d) → (g, d), each record clipped to clip.x."""
+        """Average the features (g, n, d), with each record clipped to clip.x, to (g, d)."""
         total: Array = clipped_row_sums(records.features, clip.x, clip.norm)
         total /= max(records.label.shape[1], 1)
         return total
@@ -373,7 +373,7 @@ class Training(StackedProblem):
         Args:
             records: records of g agents, (g, n, …).
             clip: clipping norms.
-            centre: centre of the labels, (g, 1); None means only the last entry γ b.
+            centre: centre of the labels, (g, 1). None means only the last entry γ b.
 
         Returns:
             Means (g, width), in the layout of `problems.statistics`. Records that are not finite count as 0.
@@ -414,7 +414,7 @@ class Training(StackedProblem):
         return mean, mean.copy()
 
     def accuracy(self, x: Array, y: Array, records: Examples) -> Array | None:
-        """Return the share of records whose class has the largest score. With k tied classes each counts 1/k.
+        """Return the share of records whose class has the largest score. With k tied classes, each counts 1/k.
 
         See `Problem.accuracy` for the arguments.
         """
@@ -546,7 +546,7 @@ def classification(
     loss: ClassLoss | None = None,
     l2: Penalty = 0.0,
 ) -> Training:
-    """Make a classification problem with, by default, the logistic loss for two classes and cross-entropy for more.
+    """Build a classification problem. The default loss is logistic for two classes and cross-entropy for more.
 
     Raises:
         InputError: the loss is not for classes, or the model does not fit.
@@ -559,7 +559,7 @@ def classification(
 def regression(
     facts: ProblemFacts, model: ModelKey | None = None, loss: NumberLoss | None = None, l2: Penalty = 0.0
 ) -> Training:
-    """Make a regression problem with half the squared error, the "huber" loss, or the "poisson" loss of counts.
+    """Build a regression problem with half the squared error, the "huber" loss, or the "poisson" loss for counts.
 
     The Huber loss is linear beyond a tenth of half the label range. The Poisson loss has a log link.
 

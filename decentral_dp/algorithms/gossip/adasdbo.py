@@ -36,7 +36,7 @@ from decentral_dp.algorithms import vocabulary as dp
 
 
 class AdasdboState(NamedTuple):
-    """State of agents.
+    """State of the agents.
 
     Args:
         x, y, z: public iterates, (b, p), (b, q) and (b, q).

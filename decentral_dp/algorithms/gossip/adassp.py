@@ -48,12 +48,12 @@ LABEL_FACTOR, _LEAST_EIGENVALUE = 0.2, 1e-12
 
 
 class AdaSspState(NamedTuple):
-    """State of agents.
+    """State of the agents.
 
     Args:
         x: empty upper variable, (b, 0).
         y: initial model, (b, q).
-        s: statistics, (b, width); before round K + 1 only the last entry, the mean label, is not 0.
+        s: statistics, (b, width). Before round K + 1, only the last entry, the mean label, is nonzero.
         centre: centre β_i/γ of the release of s, (b, 1).
     """
 

@@ -36,7 +36,7 @@ from decentral_dp.algorithms.gossip.inner_loops import U_TERMS, V_TERMS, planned
 
 
 class BsaState(NamedTuple):
-    """State of the server, equal in every row: x (b, p) and y (b, q)."""
+    """State of the server: x (b, p) and y (b, q), whose rows are all equal."""
 
     x: dp.Array
     y: dp.Array
@@ -48,7 +48,7 @@ class Bsa(dp.Algorithm):
 
     Args:
         x, y: step sizes α, β.
-        inner, inverse: numbers K of inner steps and b of terms.
+        inner, inverse: number K of inner steps and number b of terms.
         smoothness: smoothness L.
     """
 
@@ -99,7 +99,7 @@ class Bsa(dp.Algorithm):
         }
 
     def planned_releases(self, public: dp.Public) -> dict[str, dp.Planned]:
-        """Plan exchange 0, which sends x and y, then K queries of gy, b of v, and one of gx."""
+        """Plan exchange 0, which sends x and y, followed by K queries of gy, b queries of v and one query of gx."""
         rounds, e = np.arange(public.rounds), self.releases_per_round
         ends, always = (rounds + 1) * e, np.ones(public.rounds)
         gy_index, gy_t = dp.grid(public.rounds, e, range(1, 1 + self.inner))

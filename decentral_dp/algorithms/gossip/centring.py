@@ -39,13 +39,13 @@ from decentral_dp.algorithms.plans import Wrapper
 
 @dataclass(frozen=True)
 class Centring(Wrapper, dp.Algorithm):
-    """Wrapper of `program`, which trains at the released mean of the features.
+    """Wrapper that trains `program` at the released mean of the features.
 
     Args:
-        program: gossip algorithm of one-level training, with a state of the fields x and y.
-        averaging_rounds: number K of rounds in which agents send x; 1 for a server.
+        program: gossip algorithm of one-level training, whose state has the fields x and y.
+        averaging_rounds: number K of rounds in which agents send x, or 1 for a server.
         noise: expected square ν² of the noise of x.
-        radius: largest norm of x, infinite by default.
+        radius: largest allowed norm of x, infinite by default.
     """
 
     averaging_rounds: int
@@ -112,7 +112,7 @@ class Centring(Wrapper, dp.Algorithm):
         return after._replace(x=x)
 
     def shortened(self, x: dp.Array) -> dp.Array:
-        """Return noisy means, (b, p), multiplied by max(0, 1 − ν²/‖x‖²)."""
+        """Return the noisy means, (b, p), multiplied by max(0, 1 − ν²/‖x‖²)."""
         if not self.noise:
             return x
         length = np.square(x).sum(axis=1, keepdims=True)
@@ -120,7 +120,7 @@ class Centring(Wrapper, dp.Algorithm):
         return shorter
 
     def project(self, x: dp.Array) -> dp.Array:
-        """Return the projection of noisy means, (b, p), on the ball."""
+        """Return the noisy means, (b, p), projected onto the ball."""
         if math.isinf(self.radius):
             return x
         length = np.sqrt(np.square(x).sum(axis=1, keepdims=True))
@@ -159,5 +159,5 @@ def _continue(steps: Generator[Any, Any, Any], reply: Any) -> Generator[Any, Any
 
 
 def strip_centring(algorithm: Any) -> Any:
-    """Return the algorithm that a centring wrapper contains, or the algorithm itself if there is no wrapper."""
+    """Return the algorithm inside a centring wrapper, or the algorithm itself if it is not wrapped."""
     return algorithm.program if isinstance(algorithm, Centring) else algorithm

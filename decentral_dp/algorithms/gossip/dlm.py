@@ -36,7 +36,7 @@ class Dlm(CorrectedGossip):
     RELEASES: ClassVar[Mapping[str, Mapping[str, str | float]]] = {"y": {"lower_grad_y": "step_size"}}
 
     def step_size(self, t: int) -> float:
-        """Return α of round t."""
+        """Return the step size α of round t."""
         rate = self.learning_rate(t)
         return 1.0 / (1.0 / rate + 2.0 * self.penalty) if rate else 0.0
 

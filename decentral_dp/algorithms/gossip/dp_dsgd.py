@@ -38,7 +38,7 @@ from decentral_dp.algorithms.gossip.one_level import OneLevel
 
 
 class DpDsgdState(NamedTuple):
-    """State of agents.
+    """State of the agents.
 
     Args:
         x: constant public upper variable, (b, p).

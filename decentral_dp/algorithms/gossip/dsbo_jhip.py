@@ -62,7 +62,7 @@ from decentral_dp.bounded import transpose, unproven
 
 
 class DsboJhipState(NamedTuple):
-    """State of agents, noiseless until it is sent and then the agent's own value.
+    """State of the agents, which is noiseless until it is sent and then replaced by the agent's own value.
 
     Args:
         x: upper variable, (b, p).

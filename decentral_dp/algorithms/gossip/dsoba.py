@@ -32,7 +32,7 @@ from decentral_dp.algorithms import vocabulary as dp
 
 
 class DsobaState(NamedTuple):
-    """State of agents: x (b, p), y (b, q) and z (b, q), before noise; public mixed P x̃ (b, p) of the last round."""
+    """State of the agents: x (b, p), y and z (b, q) before noise, and the public P x̃ (b, p) of the previous round."""
 
     x: dp.Value
     y: dp.Value
@@ -58,7 +58,7 @@ class Dsoba(dp.Derived):
     }
 
     def newest(self, t: int) -> float:
-        """Return θ α_t."""
+        """Return the factor θ α_t of the new means in round t."""
         return self.theta * self.x(t)
 
     def init(self, dataset: dp.LocalDataset) -> DsobaState:

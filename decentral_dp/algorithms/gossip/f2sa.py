@@ -34,7 +34,7 @@ from decentral_dp.problems.protocol import CHANGE
 
 
 class F2saState(NamedTuple):
-    """State of agents, before noise: x (b, p), y (b, q) and z (b, q)."""
+    """State of the agents before noise is added: x (b, p), y (b, q) and z (b, q)."""
 
     x: dp.Value
     y: dp.Value
@@ -59,7 +59,7 @@ class F2sa(dp.Derived):
     }
 
     def upper_step(self, t: int) -> float:
-        """Return β_t/λ."""
+        """Return the step size β_t/λ of the upper gradient in round t."""
         return self.y(t) / self.penalty
 
     def init(self, dataset: dp.LocalDataset) -> F2saState:

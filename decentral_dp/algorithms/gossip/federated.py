@@ -32,7 +32,7 @@ from decentral_dp.algorithms.gossip.dp_dsgd import DpDsgd
 
 
 class Served(NamedTuple):
-    """State of the server, equal in every row.
+    """State of the server, whose rows are all equal.
 
     Args:
         x: public centre, (b, p).

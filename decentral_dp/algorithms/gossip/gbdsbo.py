@@ -56,12 +56,12 @@ from decentral_dp.bounded import unproven
 
 
 class GbdsboState(NamedTuple):
-    """State of agents.
+    """State of the agents.
 
     Args:
         x: upper variable before noise, (b, p).
         y: lower variable before noise, (b, q).
-        estimates: channel → estimate: s (b, p), h (b, q), u (b, p·q), v1 … (b, q·q).
+        estimates: estimate of each channel: s (b, p), h (b, q), u (b, p·q), v1 … (b, q·q).
     """
 
     x: dp.Value
@@ -96,7 +96,7 @@ class Gbdsbo(dp.Algorithm):
 
     @property
     def terms(self) -> dict[str, str]:
-        """Channel of each estimate → averaged term."""
+        """Averaged term of each estimate, by channel."""
         channels = {"s": "upper_grad_x", "h": "upper_grad_y", "u": "lower_jacobian"}
         return channels | {f"v{j}": "lower_hessian" for j in range(1, self.inverse + 1)}
 
@@ -158,7 +158,7 @@ class Gbdsbo(dp.Algorithm):
 
 
 def correction(smoothness: float, u: dp.Array, h: dp.Array, *v: dp.Array) -> dp.Array:
-    """Return u q h, (b, p), row by row."""
+    """Return the product u q h, (b, p), row by row."""
     rows, q = h.shape
     series = h
     for hessian in v:

@@ -31,7 +31,7 @@ from decentral_dp.algorithms import vocabulary as dp
 
 
 class GossipSgdaState(NamedTuple):
-    """State of agents: x (b, p) and y (b, q), before noise."""
+    """State of the agents: x (b, p) and y (b, q), before noise is added."""
 
     x: dp.Value
     y: dp.Value

@@ -36,7 +36,7 @@ from decentral_dp.algorithms.gossip.one_level import OneLevel
 
 
 class GradientTrackingState(NamedTuple):
-    """State of agents.
+    """State of the agents.
 
     Args:
         x: constant upper variable, (b, p).

@@ -30,7 +30,7 @@ from decentral_dp.algorithms import vocabulary as dp
 
 
 class NestedLoops(dp.Algorithm, Protocol):
-    """Algorithm whose rounds send x once, then y of K inner steps, then messages of N inverse iterations.
+    """Algorithm whose rounds send x once, y after each of K inner steps, and messages for N inverse iterations.
 
     Args:
         y: step size β.
@@ -47,7 +47,7 @@ class NestedLoops(dp.Algorithm, Protocol):
         return 1 + self.inner + self.inverse
 
     def first_sum(self, dataset: dp.LocalDataset) -> dp.Array:
-        """Return Σ_j w_ij y_j over neighbours, (b, q), before the first message: all agents start from the same y."""
+        """Return Σ_j w_ij y_j over neighbours, (b, q), before the first message, when all agents have the same y."""
         return dataset.neighbour_weight * dataset.start("y", self.start)
 
     def descend(
@@ -73,7 +73,7 @@ class NestedLoops(dp.Algorithm, Protocol):
         return y, y_near
 
     def planned_descent(self, public: dp.Public) -> dp.Planned:
-        """Plan exchanges 1 … K, which send y¹ … y^K, each β_t times a clipped mean."""
+        """Plan exchanges 1 … K, which send y¹ … y^K and each contain β_t times a clipped mean."""
         index, t = dp.grid(public.rounds, self.releases_per_round, range(1, 1 + self.inner))
         return dp.plan_release(public, index, [dp.Use("lower_grad_y", self.y.series(public.rounds)[t], t)], kept=True)
 
@@ -120,7 +120,7 @@ def planned_series(
         t: round of each release, (R,).
         k: position of each release in the series, (R,).
         smoothness: smoothness L.
-        kept: whether a batch is used after its first release.
+        kept: whether a batch is used again after its first release.
     """
     reads = [any(dp.reads(public, (term,), split) for split in dp.SPLITS) for term in V_TERMS]
     is_charged = np.where(k == 0, *reads)

@@ -33,7 +33,7 @@ from decentral_dp.algorithms.gossip.one_level import OneLevel
 
 
 class KgtState(NamedTuple):
-    """State of agents.
+    """State of the agents.
 
     Args:
         x: constant upper variable, (b, p).

@@ -43,7 +43,7 @@ from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS
 
 
 class LdpDsboState(NamedTuple):
-    """State of agents, before noise: x (b, p), y (b, q) and z (b, q)."""
+    """State of the agents before noise is added: x (b, p), y (b, q) and z (b, q)."""
 
     x: dp.Value
     y: dp.Value
@@ -121,7 +121,7 @@ def step_along(
     Args:
         steps: step sizes λ_x, λ_y and λ_z of this round.
         a: 1 − |w_ii|, (b, 1).
-        own_values: own x, y and z of the agent.
+        own_values: the agent's own x, y and z.
         neighbour_sum: sums Σ_j w_ij ṽ_j of x, y and z.
         d: averaged terms at the points of the protocol.
 

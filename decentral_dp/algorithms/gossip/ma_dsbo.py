@@ -48,7 +48,7 @@ D_TERMS = ("upper_grad_y", "lower_hvp")
 
 
 class MaDsboState(NamedTuple):
-    """State of agents, noiseless until it is sent and then the agent's own value.
+    """State of the agents, which is noiseless until it is sent and then replaced by the agent's own value.
 
     Args:
         x: upper variable, (b, p).

@@ -14,7 +14,7 @@ from decentral_dp.algorithms import vocabulary as dp
 
 
 class OneLevelState(NamedTuple):
-    """State of agents: x (b, p), constant and public, and y (b, q), before noise."""
+    """State of the agents: the constant public x (b, p), and y (b, q) before noise is added."""
 
     x: dp.Array
     y: dp.Value
@@ -22,7 +22,7 @@ class OneLevelState(NamedTuple):
 
 @dataclass(frozen=True)
 class OneLevel(dp.Derived, Protocol):
-    """Gossip on y only, at a constant public x, with learning rate λ."""
+    """Gossip on y only, with the learning rate λ, at a constant public x."""
 
     learning_rate: dp.StepSize = dp.option("λ, of the model along the gradient")
 
@@ -36,7 +36,7 @@ class OneLevel(dp.Derived, Protocol):
 
 
 class CorrectionState(NamedTuple):
-    """State of agents: constant x (b, p), y (b, q) before noise, and the public correction (b, q)."""
+    """State of the agents: constant x (b, p), y (b, q) before noise, and the public correction (b, q)."""
 
     x: dp.Array
     y: dp.Value

@@ -38,7 +38,7 @@ from decentral_dp.algorithms import vocabulary as dp
 
 
 class PushSumState(NamedTuple):
-    """State of agents.
+    """State of the agents.
 
     Args:
         x: constant public upper variable, (b, p).

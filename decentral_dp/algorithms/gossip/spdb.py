@@ -42,7 +42,7 @@ from decentral_dp.algorithms.gossip.inner_loops import U_TERMS, V_TERMS, planned
 
 
 class SpdbState(NamedTuple):
-    """State of agents.
+    """State of the agents.
 
     Args:
         x: upper variable before noise, (b, p).

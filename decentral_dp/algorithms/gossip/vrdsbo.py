@@ -46,7 +46,7 @@ from decentral_dp.algorithms.gossip.inner_loops import U_TERMS, V_TERMS, planned
 
 
 class VrdsboState(NamedTuple):
-    """State of agents.
+    """State of the agents.
 
     Args:
         x, y: next messages, (b, p) and (b, q).
@@ -96,7 +96,7 @@ class Vrdsbo(dp.Algorithm):
         return 2 + 2 * self.inverse
 
     def kept_share(self, t: int) -> float:
-        """Return κ_t."""
+        """Return κ_t, the weight of the past in both estimates of round t."""
         return 0.0 if t == 0 else max(0.0, 1.0 - self.recursive_momentum * self.averaging(t) ** 2)
 
     def init(self, dataset: dp.LocalDataset) -> VrdsboState:

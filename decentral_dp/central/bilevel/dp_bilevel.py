@@ -146,11 +146,12 @@ class Defaults:
         """Divide a round's μ² among the channels.
 
         Args:
-            steps: number of steps K of "dp_gd"; None for "output_perturbation".
-            sensitivity_x: sensitivity of the step of x; 0 if the step reads no record.
+            steps: number of steps K of "dp_gd", or None for "output_perturbation".
+            sensitivity_x: sensitivity of the step of x, or 0 if the step reads no record.
 
         Returns:
-            Channel → share of a round's μ²; empty if the solvers contribute nothing to x, or a number is not finite.
+            The share of each channel in a round's μ². Empty if the solvers contribute nothing to x, or a number is not
+            finite.
         """
         p, n = self.context.problem.p, self.context.counts["train"]
 
@@ -229,11 +230,11 @@ class DpBilevel(lower_solvers.SolvesLower):
     """Bilevel coordinator with a penalty, private lower-level solvers and first derivatives only (Kornowski, 2024).
 
     Args:
-        x, penalty, inner, smoothness: η, λ, number of solver steps, and b in dp_gd; None for the defaults.
+        x, penalty, inner, smoothness: η, λ, number of solver steps, and b in dp_gd, or None for the defaults.
         rate: sampling rate of the Poisson samples.
         solver: lower-level solver, "dp_gd" or "output_perturbation".
         reads: whether the step of x reads records (computed).
-        shares: channel → share of a round's μ² (computed).
+        shares: share of each channel in a round's μ² (computed).
     """
 
     x: dp.StepSize | None = dp.option("η, learning rate of x; default from public constants", default=None)

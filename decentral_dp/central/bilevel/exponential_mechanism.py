@@ -102,7 +102,7 @@ class SingleDraw(dp.Coordinated):
 
 
 def charge(selection: dp.SelectionMechanism, reason: str = "") -> dict[str, dp.Charge]:
-    """Plan one release that costs the whole target for a record of either split."""
+    """Plan one release that uses the whole target for a record of either split."""
     weight = {kind: np.ones(1) for kind in selection.sensitivity}
     return {
         "x": dp.Charge(selection.mechanism, selection.width, np.array([1]), weight, {}, selection.distortion, reason)
@@ -156,7 +156,7 @@ class RegularisedExponentialMechanism(SingleDraw):
     """Bilevel coordinator that samples x once from a log-concave density (Lowy & Liu, 2025, Equation 5).
 
     Args:
-        strength: μ_r; None for the default.
+        strength: μ_r, or None for the default.
     """
 
     name = "regularised_exponential_mechanism"

@@ -29,7 +29,7 @@ class LowerObjective(NamedTuple):
 
     Args:
         channel: channel of the releases.
-        penalty: λ > 0 for g + f/λ; 0 for g.
+        penalty: λ > 0 for g + f/λ, or 0 for g.
     """
 
     channel: str
@@ -53,7 +53,7 @@ class LowerObjective(NamedTuple):
             context: public facts of the run.
             x: public upper variable, (p,).
             y: public lower variable, (q,).
-            rate: rate of the Poisson sample; 1 for all records.
+            rate: rate of the Poisson sample, or 1 for all records.
 
         Returns:
             The release on `channel` and its noise scale.
@@ -73,7 +73,7 @@ class DpGd(NamedTuple):
 
     Args:
         steps: number of steps K.
-        smoothness: b of g + f/λ; None takes it from the constants at x.
+        smoothness: b of g + f/λ, or None to take it from the constants at x.
         rate: rate of the Poisson samples.
     """
 
@@ -108,7 +108,7 @@ class DpGd(NamedTuple):
 
 
 class OutputPerturbation(NamedTuple):
-    """The certified minimiser of the pooled records plus noise: one release."""
+    """The certified minimiser for the pooled records plus noise, in one release."""
 
     publishes: int = 1
     rate: float = 1.0
@@ -126,12 +126,12 @@ Solver: TypeAlias = DpGd | OutputPerturbation
 
 
 class SolvesLower(dp.Coordinated, Protocol):
-    """A coordinator's program with a private solver of the lower level.
+    """A coordinator's program with a private solver for the lower level.
 
     Args:
         solver: lower-level solver, "dp_gd" or "output_perturbation".
         inner: K of "dp_gd".
-        smoothness: b of "dp_gd"; None takes it from the constants at x.
+        smoothness: b of "dp_gd", or None to take it from the constants at x.
     """
 
     solver: Any
@@ -228,10 +228,11 @@ def noise_gain(k: PublicFacts, steps: int | None) -> float:
 
     Args:
         k: public facts of the objective.
-        steps: K of "dp_gd"; None for "output_perturbation".
+        steps: K of "dp_gd", or None for "output_perturbation".
 
     Returns:
-        The standard deviation of a coordinate of ỹ, divided by (sensitivity of a mean gradient)/(μ of the whole solve).
+        The standard deviation of a coordinate of ỹ, in units of (sensitivity of a mean gradient)/(μ of the whole
+        solve).
     """
     if steps is None:
         return 1.0 / k.constants.mu

@@ -33,7 +33,7 @@ class BilevelState(NamedTuple):
 
 
 class NestedDescent(dp.Coordinated, Protocol):
-    """Rounds of `inner` steps of y, `inverse` products for z, and one step of x."""
+    """Rounds with `inner` steps of y, `inverse` products for z, and one step of x."""
 
     x: StepSize
     y: StepSize

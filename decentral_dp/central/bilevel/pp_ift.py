@@ -72,7 +72,7 @@ class PpIft(lower_solvers.SolvesLower):
     """Bilevel coordinator with implicit differentiation at a private lower-level solution.
 
     Args:
-        x, inner, smoothness: η, K and b; None for the defaults.
+        x, inner, smoothness: η, K and b, or None for the defaults.
         solver: lower-level solver, "dp_gd" or "output_perturbation".
     """
 

@@ -35,7 +35,7 @@ from decentral_dp.problems.protocol import TERMS
 
 
 class SabaState(NamedTuple):
-    """Public state: x (p,), y and z (q,), and term → M (K, width) of terms that read records."""
+    """Public state: x (p,), y and z (q,), and M (K, width) of each term that reads records."""
 
     x: dp.Array
     y: dp.Array

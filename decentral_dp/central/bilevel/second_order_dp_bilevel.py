@@ -56,7 +56,7 @@ class SecondOrder(dp.Coordinated):
     """Bilevel coordinator with noisy exact hypergradients of pooled records (Lowy & Liu, 2025, Algorithm 1).
 
     Args:
-        x: η; None for 1/(2b).
+        x: η, or None for 1/(2b).
     """
 
     x: dp.StepSize | None = dp.option("η, learning rate of x; default 1/(2b) of the hyper-objective", default=None)
@@ -96,7 +96,7 @@ class SecondOrder(dp.Coordinated):
 
 
 def default_step(context: dp.CoordinatorContext) -> dp.StepSize:
-    """Return 1/(2b), where b is the smoothness of Φ on a compact domain; 1 if Φ is linear."""
+    """Return 1/(2b), where b is the smoothness of Φ on a compact domain, or 1 if Φ is linear."""
     smooth = context.pooled_bounds.smoothness(*context.domain.corners(context.problem.p))
     return dp.StepSize(0.5 / smooth if smooth > 0.0 else 1.0)
 
@@ -118,7 +118,7 @@ class WarmStart(dp.Coordinated):
     """Bilevel coordinator with hypergradient descent from a privately sampled point (Lowy & Liu, 2025, Algorithm 2).
 
     Args:
-        x: η; None for the default.
+        x: η, or None for the default.
         candidates: number of points on each axis.
     """
 

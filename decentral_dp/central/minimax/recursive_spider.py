@@ -124,7 +124,7 @@ class RecursiveSpider(steps.Estimating):
         return RecursiveState(x, y, v, u, value, variance, s.x, s.y)
 
     def weight(self, t: int) -> float:
-        """Return β_t."""
+        """Return the weight β_t of round t."""
         return min(1.0, self.averaging(t))
 
     def planned_releases(self, context: dp.MinimaxContext, rounds: int) -> dict[str, dp.Charge]:
@@ -139,7 +139,7 @@ def reach(ball: PublicBall) -> float:
 
 
 def inner_bound(context: dp.MinimaxContext, point: steps.Point, previous: steps.Point) -> float:
-    """Bound the change of h of one record between two points, if its clipped derivatives are its derivatives."""
+    """Bound the change of one record's h between two points, if clipping does not change its derivatives."""
     by_x = max(reach(context.ball("inner_x", *p)) for p in (point, previous))
     by_y = max(reach(context.ball("inner_y", *p)) for p in (point, previous))
     distances = [float(np.linalg.norm(a - b)) for a, b in zip(point, previous, strict=True)]

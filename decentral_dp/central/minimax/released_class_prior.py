@@ -31,7 +31,7 @@ class ClassShareState(NamedTuple):
 
     Args:
         inner: state of the program.
-        share: p̂, (1,); one half before it is released.
+        share: p̂, (1,), one half before it is released.
     """
 
     inner: Any
@@ -40,7 +40,7 @@ class ClassShareState(NamedTuple):
 
 @dataclass(frozen=True)
 class ClassShare(Wrapper, dp.Coordinated):
-    """Wrapper of a program for a problem with the term "positive".
+    """Wrapper around a program for a problem with the term "positive".
 
     Args:
         program: inner program.

@@ -136,7 +136,7 @@ class DoubleSpider(steps.Estimating):
         period: number of rounds T from one anchor to the next.
         smoothness: smoothness constant L.
         rate: sampling rate q.
-        longest: largest length of a step of x.
+        longest: largest allowed length of a step of x.
     """
 
     x: dp.StepSize = dp.option("η_x, learning rate of x")
@@ -190,7 +190,7 @@ def plan_alternating_estimates(
         rate: rate of the Poisson samples.
 
     Returns:
-        Map of each channel to its releases.
+        Map from each channel to its releases.
     """
     indices = {steps.BY_Y: dp.round_indices(rounds, 2), steps.BY_X: dp.round_indices(rounds, 2, (1,))}
     return dp.gaussian_charges(steps.plan_estimates(context, period, indices, rate))

@@ -180,12 +180,12 @@ def plan_estimates(
         context: public facts of the run.
         period: number of rounds T from one anchor to the next; the anchors have the whole share if there are no
             differences.
-        indices: estimate → indices of its releases, (rounds,).
+        indices: indices of the releases of each estimate, (rounds,).
         rate: rate of the Poisson samples.
         share: share of Σμ² of each estimate, relative to other parts, default 1.
 
     Returns:
-        Map of each channel to its releases.
+        Map from each channel to its releases.
     """
     parts = {}
     for estimate, numbers in indices.items():

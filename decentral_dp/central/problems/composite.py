@@ -78,7 +78,7 @@ class Objective(Protocol):
     Args:
         extra: number k of coordinates that the objective adds to x.
         q: dimension of y.
-        statistics: map of each further term to its width.
+        statistics: width of each further term.
     """
 
     @property
@@ -118,7 +118,7 @@ class Objective(Protocol):
         raise ValueError(f"this objective has no term {term}")
 
     def public_ball(self, term: str, extra: Array, y: Array) -> PublicBall | None:
-        """Return a ball that contains grad_y, or a further term, of every record; None if it is unbounded.
+        """Return a ball that contains grad_y, or a further term, of every record, or None if it is unbounded.
 
         Args:
             term: "grad_y" or a key of `statistics`.
@@ -139,7 +139,7 @@ class Objective(Protocol):
             extra: additional coordinates of x, (k,).
             y: public y, (q,).
             labels: labels, (n,).
-            gradient: function y → ‖∇_x F(x, y)‖₂ on all train records.
+            gradient: function that maps y to ‖∇_x F(x, y)‖₂ on all train records.
         """
         ...
 
@@ -148,7 +148,7 @@ class Objective(Protocol):
     def losses(self, outputs: Array, labels: Array) -> Array: ...
 
     def probabilities(self, outputs: Array) -> Array | None:
-        """Compute the probabilities of the classes, (n, c); None if there are none."""
+        """Compute the probabilities of the classes, (n, c), or None if there are none."""
         return None
 
     def predictions(self, outputs: Array) -> Array:
@@ -371,7 +371,7 @@ def _weighted_sum(factors: Array, rows: Array) -> Array:
 
 
 def ranking(scores: Array, positive: Array) -> dict[str, float]:
-    """Compute "auc", the share of (positive, negative) pairs in the right order; empty unless both classes occur."""
+    """Compute "auc", the share of correctly ordered (positive, negative) pairs, if both classes occur."""
     if positive.all() or not positive.any() or not np.isfinite(scores).all():
         return {}
     is_positive = positive.astype(bool)
@@ -397,10 +397,10 @@ class RecordwiseObjective(Objective):
     """An `Objective` from custom per-record formulas.
 
     Args:
-        author: object with the methods in the module docstring.
+        author: object with the methods listed in the module docstring.
         outputs: number e of outputs of the model.
         width: dimension q of y.
-        n_classes: number of classes; 0 if labels are numbers.
+        n_classes: number of classes, or 0 if labels are numbers.
         name: name of the problem in a scenario.
     """
 
@@ -499,13 +499,13 @@ class RecordwiseObjective(Objective):
 
 
 def make_custom_problem(author: Any, facts: ProblemFacts, name: str, model: ModelTable | None) -> Composite:
-    """Build the problem of custom per-record formulas, and test them on synthetic records.
+    """Build the problem from custom per-record formulas, and test them on synthetic records.
 
     Args:
-        author: object with the methods in the module docstring.
+        author: object with the methods listed in the module docstring.
         facts: public facts of the data.
         name: name of the problem in the scenario.
-        model: model that `problem.model` declares; None for a linear model.
+        model: model that `problem.model` declares, or None for a linear model.
 
     Raises:
         InputError: the model is not supported, or a formula is missing, fails, or depends on another record.

@@ -53,7 +53,7 @@ class PsiDivergence(NamedTuple):
     Args:
         conjugate: function ψ*.
         weight: nondecreasing function w.
-        reach: function t → sup {s : w(s) ≤ t}, for t ≥ 1.
+        reach: function that maps t ≥ 1 to sup {s : w(s) ≤ t}.
     """
 
     conjugate: Callable[[Array], Array]

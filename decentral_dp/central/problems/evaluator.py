@@ -67,7 +67,7 @@ class MinimaxEvaluator:
 
 
 def make_evaluator(job: PlannedJob) -> MinimaxEvaluator | None:
-    """Return the evaluator of a minimax problem; None if agents hold their records and send no scores."""
+    """Return the evaluator of a minimax problem, or None if agents keep their records and send no scores."""
     if not job.holds_records:
         return None
     train, honest = job.records["train"], job.honest

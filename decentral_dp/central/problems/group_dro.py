@@ -70,7 +70,7 @@ class GroupDroObjective(CappedObjective):
         return {"extra": np.zeros(0), "y": np.full(self.q, 1.0 / self.q)}
 
     def project_y(self, y: Array) -> Array:
-        """Return the nearest point of the simplex, (q,); NaN if y is not finite."""
+        """Return the nearest point of the simplex, (q,), or NaN if y is not finite."""
         if not np.isfinite(y).all():
             return np.full_like(y, np.nan)
         # The projection ignores a common shift, and is exact for small numbers.

@@ -30,9 +30,10 @@ class RecordLoss(NamedTuple):
 
     Args:
         outputs: number e of outputs.
-        classes: number of classes; 0 if labels are numbers.
-        slopes: function (outputs, labels) → losses (n,) and their derivatives with respect to the outputs (n, e).
-        probabilities: function outputs → probabilities (n, classes), if any.
+        classes: number of classes, or 0 if labels are numbers.
+        slopes: function that maps (outputs, labels) to losses (n,) and their derivatives with respect to the outputs
+            (n, e).
+        probabilities: function that maps outputs to probabilities (n, classes), if any.
     """
 
     outputs: int
@@ -41,7 +42,7 @@ class RecordLoss(NamedTuple):
     probabilities: Callable[[Array], Array] | None = None
 
     def predicted_classes(self, outputs: Array) -> Array | None:
-        """Return the predicted classes, (n,); None if labels are numbers."""
+        """Return the predicted classes, (n,), or None if labels are numbers."""
         if self.classes >= 2 and self.outputs == self.classes:
             return np.asarray(np.argmax(outputs, axis=1), dtype=np.float64)
         return (outputs[:, 0] > 0.0).astype(np.float64) if self.classes == 2 and self.outputs == 1 else None

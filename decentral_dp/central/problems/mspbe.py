@@ -60,7 +60,7 @@ class ValueLayer(NamedTuple):
         weights: W_k, (o, i).
         weights_along: W'_k, (o, i).
         a: input a_{k−1}, (…, i).
-        input_along: a'_{k−1}, (…, i); None for 0.
+        input_along: a'_{k−1}, (…, i), or None for 0.
         output_along: z'_k, (…, o).
     """
 
@@ -104,7 +104,7 @@ class ValueFunction:
 
     Args:
         n_inputs: dimension of a state.
-        hidden: number of units of each hidden layer; none for a linear V.
+        hidden: number of units of each hidden layer, or none for a linear V.
     """
 
     n_inputs: int
@@ -236,7 +236,7 @@ class Mspbe(Minimax):
         width_of_state: dimension d of a state.
         discount: discount factor γ.
         ridge: ridge parameter ρ.
-        hidden: number of units of each hidden layer; none for a linear V.
+        hidden: number of units of each hidden layer, or none for a linear V.
         seed: public seed.
     """
 
@@ -355,7 +355,7 @@ class Mspbe(Minimax):
         return out
 
     def solve(self, x: Array, records: Trajectories) -> tuple[Array, float] | None:
-        """Compute argmax_ω F(θ, ω) on these records, and Φ(θ); None if numbers overflow."""
+        """Compute argmax_ω F(θ, ω) on these records, and Φ(θ), or None if numbers overflow."""
         n = len(records.lengths)
 
         def slope(y: Array) -> Array:

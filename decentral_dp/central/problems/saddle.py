@@ -44,9 +44,9 @@ class PublicBall(NamedTuple):
     """Ball that contains the vector of every possible record.
 
     Args:
-        centre: public centre, (width,); None if it is 0.
+        centre: public centre, (width,), or None if it is 0.
         radius: radius of the ball.
-        diameter: largest distance between two vectors, for means over all records; None if it is twice the radius.
+        diameter: largest distance between two vectors, for means over all records, or None if it is twice the radius.
     """
 
     centre: Array | None
@@ -57,8 +57,8 @@ class PublicBall(NamedTuple):
 class Minimax(TwoVariables, Protocol):
     """Minimax problem.
 
-    `terms` maps each term to whether it reads records; a term that reads none equals its `public` part. `start` maps
-    variables to public starts (d,). `prepare` returns records as a NamedTuple of arrays whose first axis is the
+    `terms` states whether each term reads records. A term that reads none equals its `public` part. `start` maps
+    variables to public starts (d,). `prepare` returns records as a NamedTuple of arrays whose first axis indexes the
     records.
     """
 
@@ -77,15 +77,15 @@ class Minimax(TwoVariables, Protocol):
         ...
 
     def project_x(self, x: Array) -> Array:
-        """Return the nearest allowed x (p,); by default every x is allowed."""
+        """Return the nearest allowed x (p,). By default, every x is allowed."""
         return x
 
     def project_y(self, y: Array) -> Array:
-        """Return the nearest point of Y (q,); by default Y is R^q."""
+        """Return the nearest point of Y (q,). By default, Y is R^q."""
         return y
 
     def public_ball(self, term: str, x: Array, y: Array) -> PublicBall | None:
-        """Return a ball that contains this term of every record at the public x (p,), y (q,); None if unbounded."""
+        """Return a ball that contains this term of every record at the public x (p,), y (q,), or None if unbounded."""
         return None
 
     def public(self, term: str, x: Array, y: Array, round: int) -> Array:
@@ -105,7 +105,7 @@ class Minimax(TwoVariables, Protocol):
     def sums(
         self, records: Any, queries: Sequence[ClippedQuery], is_drawn: NDArray[np.bool_] | None = None
     ) -> list[Array]:
-        """Return Σ_i clip(v_i − centre, bound) over the records, (width,) for each query; see `exchange.ClippedQuery`.
+        """Return Σ_i clip(v_i − centre, bound) over the records, (width,) for each query (see `exchange.ClippedQuery`).
 
         A contribution depends on its record, the index and the number of records, and not on other records. A
         contribution that is not finite counts as zero. Memory does not grow with the number of records.
@@ -113,7 +113,7 @@ class Minimax(TwoVariables, Protocol):
         Args:
             records: n records.
             queries: clipped queries.
-            is_drawn: mask of the sample, (n,); all records if None.
+            is_drawn: mask of the sample, (n,), or None for all records.
         """
         ...
 
@@ -127,7 +127,7 @@ class Minimax(TwoVariables, Protocol):
             test: held-out records, or None.
 
         Returns:
-            Metric → value; names beginning with "test_" read held-out records only.
+            The value of each metric. Metrics whose names begin with "test_" read held-out records only.
         """
         ...
 
@@ -138,7 +138,7 @@ _TERM_OF = {"upper_grad_x": ("grad_x", 1.0), "lower_grad_y": ("grad_y", -1.0)}
 
 @dataclass(frozen=True)
 class Saddle(Problem):
-    """Minimax problem in the terms of bilevel problems; its r is the same in every round."""
+    """Minimax problem expressed in the terms of bilevel problems. Its r is the same in every round."""
 
     reads_records: ClassVar[Mapping[str, Split]] = MappingProxyType(dict.fromkeys(_TERM_OF, "train"))
 

@@ -103,7 +103,7 @@ class HyperCleaning(Ridged, SoftmaxProblem):
         return chosen
 
     def prepare(self, features: Array, labels: Array, norm: Norm) -> CleaningRecords:
-        """Prepare records in no group, for validation and test. Raises InputError.
+        """Prepare validation and test records, which are in no group. Raises InputError.
 
         See `Problem.prepare` for the arguments.
         """
@@ -215,9 +215,9 @@ class HyperCleaning(Ridged, SoftmaxProblem):
         return lower, upper
 
     def scores(self, x: Array, y: Array) -> dict[str, Array]:
-        """Return weight_corrupted and weight_clean, the means of σ(x_g) over these groups, if both exist.
+        """Return weight_corrupted and weight_clean, the means of σ(x_g) over such groups, if both kinds of group exist.
 
-        x (b, p) and y (b, q) give (b,) each.
+        Each has shape (b,) for x (b, p) and y (b, q).
         """
         weight, bad = scipy.special.expit(x), self.corrupted_groups
         if bad.all() or not bad.any():

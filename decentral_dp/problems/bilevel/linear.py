@@ -146,7 +146,7 @@ class Ridged(Protocol):
 
 @dataclass(frozen=True)
 class LinearProblem(StackedProblem, Protocol):
-    """Problem with one loss of scores Y a in both levels. The first field of its records has the features."""
+    """Problem with the same loss of the scores Y a at both levels. The first field of its records has the features."""
 
     reads_records: ClassVar[Mapping[str, Split]] = LOSS_OF_Y
     description: ClassVar[str] = "a linear model"
@@ -162,11 +162,11 @@ class LinearProblem(StackedProblem, Protocol):
         return self.n_features + self.intercept
 
     def record_losses(self, y: Array, records: Any, part: slice) -> Array:
-        """Return the loss of each record of the part for each row of y, (b, n), without floating-point warnings."""
+        """Return the loss of each record in `part` for each row of y, (b, n), without floating-point warnings."""
         ...
 
     def curvature(self, y: Array, records: Any, part: slice) -> Array:
-        """Return M (c, c, n) of the part's records at y (q,), with ∇²_yy l = M ⊗ aaᵀ."""
+        """Return M (c, c, n) for the records in `part` at y (q,), where ∇²_yy l = M ⊗ aaᵀ."""
         ...
 
     def losses(self, x: Array, y: Array, records: Any, weights: Array) -> tuple[Array, Array]:
@@ -190,7 +190,7 @@ class LinearProblem(StackedProblem, Protocol):
 
 @dataclass(frozen=True)
 class OneScore(Penalised, LinearProblem, Protocol):
-    """Linear problem of one score, q = width."""
+    """Linear problem with one score per record, so that q = width."""
 
     @property
     def q(self) -> int:
@@ -198,7 +198,7 @@ class OneScore(Penalised, LinearProblem, Protocol):
 
     @property
     def joins_agents(self) -> bool:
-        """Whether no subclass has other terms, which might not accept joined records."""
+        """Whether the terms accept joined records. They may not if a subclass overrides them."""
         return type(self).stacked_terms is OneScore.stacked_terms
 
     def coefficients(self, score: Array, along: Sequence[Array], label: Array) -> Sequence[Array]:
@@ -229,7 +229,7 @@ class LinearClassifier(Penalised, LinearProblem, Protocol):
         n_features: number of columns of the records.
         classes: declared labels in their order.
         intercept: whether a constant feature 1 is appended, regularised like the others.
-        penalty_override: regulariser instead of the default one.
+        penalty_override: regulariser that replaces the default one.
     """
 
     classes: tuple[float, ...] = (-1.0, 1.0)
@@ -241,7 +241,7 @@ _STRENGTHS = Strengths()
 
 
 class LogisticRecords(NamedTuple):
-    """Records: features times sign `signed` (N, d), their norms `l1` and `l2` (N,), and class indices `label` (N,)."""
+    """Records: label-signed features `signed` (N, d), norms `l1` and `l2` (N,), and class indices `label` (N,)."""
 
     signed: Array
     l1: Array
@@ -386,7 +386,7 @@ class SoftmaxProblem(LinearProblem, Protocol):
         return np.asarray(np.log(np.exp(scores).sum(axis=1)) - _select_labels(scores, records.label[part]))
 
     def accuracy(self, x: Array, y: Array, records: Any) -> Array:
-        """Return the share of records whose class has the largest score. With k tied classes each counts 1/k.
+        """Return the share of records whose class has the largest score. With k tied classes, each counts 1/k.
 
         See `Problem.accuracy` for the arguments.
         """
@@ -470,9 +470,9 @@ def class_residual(shares: Array, label: NDArray[np.int64]) -> Array:
 
 
 def class_curvature(shares: Array) -> Array:
-    """Return diag(s) − ssᵀ of each record, (c, n) → (c, c, n).
+    """Return diag(s) − ssᵀ of each record, (c, c, n), from s (c, n).
 
-    The diagonal is computed so that rows sum to zero, since s − s² would cancel near 1.
+    The diagonal is computed so that rows sum to zero, because s − s² suffers from cancellation near s = 1.
     """
     curvature = np.negative(shares[:, None] * shares)
     diagonal = np.arange(len(shares))
@@ -487,7 +487,7 @@ def _select_labels(values: NDArray[Any], label: NDArray[np.int64]) -> NDArray[An
 
 
 class QuadraticRecords(NamedTuple):
-    """Records: `features` (N, d), numbers `label` (N,), and norms `l1` and `l2` (N,)."""
+    """Records: `features` (N, d), numeric `label` (N,), and norms `l1` and `l2` (N,)."""
 
     features: Array
     label: Array
@@ -558,7 +558,7 @@ class Quadratic(OneScore):
 def biased_regularisation(
     n_features: int, classes: tuple[float, ...], ridge: Ridge = 0.1, intercept: Intercept = False
 ) -> LogisticHyperparameter | SoftmaxHyperparameter:
-    """Learn the point x toward which every lower solution is pulled, tuned on validation records.
+    """Build a problem that learns, on validation records, the point x toward which the lower solution is pulled.
 
         y*(x) = argmin_y (1/m) Σ_i mean_i loss(y; a, b) + ½ ridge ‖y − x‖²
 

@@ -73,13 +73,13 @@ class LossProblem:
     Args:
         upper_loss, lower_loss, penalty, predict: functions as in `from_losses`.
         p, q, n_features: dimensions of x and y, and number of columns of the records.
-        classes: number of classes; None if labels are numbers.
+        classes: number of classes, or None if labels are numbers.
         name: name in messages.
         reads_records: terms that read records. A missing term is never computed, so it cannot leak.
-        start: variable → public start, added to the constants of the scenario.
+        start: public start of each variable, added to the constants of the scenario.
         device: device of the losses and their derivatives. Rows are clipped on the CPU.
 
-    If a loss raises on a record (a singular matrix, a probability of NaN) or a derivative is not finite, the
+    If a loss raises an error on a record (a singular matrix, a probability of NaN) or a derivative is not finite, the
     contribution of the record is zero. A run must not stop because of a private value.
     """
 
@@ -171,7 +171,7 @@ class LossProblem:
         return self.n_features + 2 * (self.p + self.q)
 
     def check_rows_apart(self, counts: Collection[int]) -> None:
-        """Test that every row depends on its own record only, for these batch sizes (see `models.row_locality`).
+        """Test, for these batch sizes, that every row depends only on its own record (see `models.row_locality`).
 
         The test runs on the CPU, since a device may sum in a different order each time. Raises InputError if a row
         depends on another record, or if repeated calls differ.
@@ -254,7 +254,7 @@ class LossProblem:
             yield features, labels if self.classes is None else labels.long()
 
     def regulariser(self, x: Array, y: Array, z: Array) -> Regulariser:
-        """Return ∇_y R (b, q), ∇²_yy R·z (b, q) and ∇²_xy R·z (b, p); zero without R, NaN if R raises."""
+        """Return ∇_y R (b, q), ∇²_yy R·z (b, q) and ∇²_xy R·z (b, p): zero without R, and NaN if R raises an error."""
         if self.penalty is None:
             return Regulariser(np.zeros(y.shape), np.zeros(y.shape), np.zeros(x.shape))
         from torch.func import vmap
@@ -267,7 +267,7 @@ class LossProblem:
         )
 
     def regulariser_value(self, x: Array, y: Array) -> Array:
-        """Return R(x, y) per row, or NaN if R raises."""
+        """Return R(x, y) per row, or NaN if R raises an error."""
         if self.penalty is None:
             return np.zeros(len(x))
         from torch.func import vmap
@@ -277,7 +277,7 @@ class LossProblem:
         return _evaluate_rows(lambda *r: _numbers(rows(*r)), (x, y), [()], self.p + 2 * self.q, self.device)[0]
 
     def losses(self, x: Array, y: Array, records: LossRecords, weights: Array) -> tuple[Array, Array]:
-        """Return weighted means of (l, h) per row, NaN if a loss raises. Records of weight zero are not evaluated."""
+        """Return weighted means of (l, h) per row, or NaN after an error in a loss. Zero-weight records are skipped."""
 
         def losses_of(x: Tensor, y: Tensor, *record: Tensor) -> dict[str, Tensor]:
             return {"lower": self.lower_loss(x, y, *record), "upper": self.upper_loss(x, y, *record)}
@@ -290,8 +290,8 @@ class LossProblem:
     def accuracy(self, x: Array, y: Array, records: LossRecords) -> Array | None:
         """Return the share of correct predictions, (b,), by the largest class score, the label, or the sign.
 
-        A score is correct if its sign agrees with the label, {−1, +1} or {0, 1}. With k tied class scores each counts
-        1/k; a score of zero counts half.
+        A score is correct if its sign agrees with the label, {−1, +1} or {0, 1}. With k tied class scores, each counts
+        1/k. A score of zero counts half.
         """
         if self.predict is None:
             return None
@@ -312,7 +312,7 @@ class LossProblem:
         return out
 
     def probabilities(self, x: Array, y: Array, records: LossRecords) -> list[tuple[Array, NDArray[np.int64]]]:
-        """Return the softmax of class scores, or σ(s) of one score s; empty if `predict` returns labels."""
+        """Return the softmax of class scores, or σ(s) of one score s, or an empty list if `predict` returns labels."""
         if self.predict is None or self.classes is None:
             return []
         from torch.func import vmap
@@ -363,7 +363,7 @@ def _numbers(tensors: Mapping[str, Tensor]) -> list[Array]:
 
 
 def slices(n: int, width: int, device: str = "cpu") -> Iterator[slice]:
-    """Return slices of 0 … n with at most `CELLS` floats, `width` per record, and at least one record."""
+    """Return slices of 0 … n, each with at most `CELLS` floats (`width` per record) and at least one record."""
     step = max(1, CELLS * _TIMES[device] // width)
     return (slice(start, min(n, start + step)) for start in range(0, n, step))
 
@@ -418,17 +418,17 @@ def from_losses(
     `regulariser`: inside a loss they are clipped with the records.
 
     Args:
-        upper_loss: function h, (x, y, features, label) → one number.
+        upper_loss: function h that maps (x, y, features, label) to one number.
         lower_loss: function l with the same arguments and result.
         p: dimension of x.
         q: dimension of y.
         n_features: number of columns of the records.
         classes: declared number of classes, with labels 0 … classes − 1. None (the default) means that labels are
             numbers.
-        regulariser: function R, (x, y) → one number. None (the default) means no regulariser.
-        predict: function (y, features) → class scores, a label or a score. None (the default) means no predictions.
-            Measures of probabilities use the softmax of class scores, or σ(s) of one score s.
-        start: "x" or "y" → public start, such as random weights of a network, by default 0. The start must not depend
+        regulariser: function R that maps (x, y) to one number. None (the default) means no regulariser.
+        predict: function that maps (y, features) to class scores, a label or a score. None (the default) means no
+            predictions. Measures of probabilities use the softmax of class scores, or σ(s) of one score s.
+        start: public start of "x" or "y", such as random weights of a network, by default 0. The start must not depend
             on records.
         name: name in messages.
 

@@ -61,7 +61,7 @@ class Tasks:
 
     @cached_property
     def place(self) -> NDArray[np.int64]:
-        """Index of each class in each task, (n_classes, T), 0 if it is not in the task."""
+        """Index of each class in each task, (n_classes, T), or 0 if it is not in the task."""
         return np.array([[t.index(c) if c in t else 0 for t in self.members] for c in range(self.n_classes)])
 
     def per_task(self, columns: Array) -> Array:
@@ -117,8 +117,8 @@ def draw_tasks(tasks: int | None, ways: int | None, n_classes: int, seed: int) -
     Tasks take classes in random order, in repeated passes, so the numbers of tasks per class differ by at most one.
 
     Args:
-        tasks: number of tasks; None means the number that covers all classes.
-        ways: number of classes of each task; None means 5, or all classes if there are fewer.
+        tasks: number of tasks. None means the number that covers all classes.
+        ways: number of classes of each task. None means 5, or all classes if there are fewer.
         n_classes: number of classes of the data.
         seed: public seed.
 
@@ -225,8 +225,8 @@ class MetaLearning(Ridged, Problem):
         Args:
             n_features: number of columns of the records.
             n_classes: number of classes of their labels.
-            image: shape (height, width, channels) of image records; None (the default) means other records and one
-                hidden layer.
+            image: shape (height, width, channels) of image records. None (the default) is for other records, and gives
+                one hidden layer.
             tasks, ways: numbers of tasks and of their classes, as in `draw_tasks`.
             width: number of channels per block, or of hidden units, at least 1.
             ridge: strength of R, above 0.
@@ -257,7 +257,7 @@ class MetaLearning(Ridged, Problem):
 
     @cached_property
     def start(self) -> Mapping[str, Array]:
-        """Public random initial weights, channel → (d,), which are added to the scenario's constants."""
+        """Public random initial weights (d,) of each channel, which are added to the scenario's constants."""
         return {"x": self.network.start}
 
     def prepare(self, features: Array, labels: Array, norm: Norm) -> MetaRecords:

@@ -57,7 +57,7 @@ class RecordwiseProblem:
     """Problem from custom per-record formulas.
 
     Args:
-        author: object with the methods in the module docstring.
+        author: object with the methods listed in the module docstring.
         p, q: dimensions of x and y.
         n_features: number of columns of the records.
         n_classes: number of classes of the labels, 0 if labels are numbers.
@@ -222,7 +222,7 @@ def recordwise(author: Any, n_features: int, n_classes: int, name: str) -> Recor
     """Build the problem from custom formulas, and test it on synthetic records.
 
     Args:
-        author: object with the methods in the module docstring.
+        author: object with the methods listed in the module docstring.
         n_features: number of columns of the records.
         n_classes: number of classes of the labels, 0 if labels are numbers.
         name: name in messages.
