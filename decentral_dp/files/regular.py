@@ -46,7 +46,7 @@ def most_bytes() -> int:
 
 
 def regular(path: Path, subject: str) -> Path:
-    """Return a path, unless it is a pipe, a device, a socket or a file that is too large. It need not exist.
+    """Return a path, unless it is a pipe, a device, a socket or too large. It may be a folder, or not exist.
 
     Args:
         path: file, or link to a file.
