@@ -1,8 +1,8 @@
-"""Bounded values: arithmetic that carries the sensitivity to one replaced record.
+"""Bounded values: arithmetic that keeps track of the sensitivity to one replaced record.
 
 Adjacency: one record of one agent is replaced. Its agent, its split (train or validation) and its index do not change.
 Queries on records return only `Bounded` values, and a participant releases no other data-dependent value. The
-sensitivity of sums and multiples follows from the triangle inequality, so algorithms do not state it.
+sensitivity of sums and multiples follows from the triangle inequality, so algorithms need not state it.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Sensitivity(NamedTuple):
 
     Args:
         sensitivity: norm of the largest change, (b,); +inf if no bound is proved.
-        rate: sampling rate of the batch, (b,); 1 if all records take part.
-        batch: round of the fresh batch; None without sampling; MIXED for several batches.
+        rate: sampling rate of the batch, (b,), which is 1 if all records take part.
+        batch: round of the fresh batch, None if there is no sampling, or MIXED for several batches.
         sampling: kind of sampling of the batch, as in a ledger, such as "fixed" or "poisson".
         largest: largest norm of the part of the value that reads the split, (b,) or 0 (`split_rounding`).
     """
@@ -59,18 +59,18 @@ class Bounded:
     """Value `public + private` whose dependence on the agent's own records is bounded.
 
     Args:
-        public: part that the adversary can compute, (b, d): released values, messages, data-independent terms.
+        public: part that the adversary can compute, (b, d), from released values, messages and data-independent terms.
         private: part that depends on records, (b, d).
         sensitivities: split → sensitivity of `private` to one replaced record, in `norm`.
         norm: norm of the sensitivities, "l1" or "l2".
 
     Sensitivity:
-        For each split, a sum has at most the sum of the sensitivities, and a multiple has the same multiple of the
-        sensitivity (triangle inequality). A sum of values of different batches has rate 1. The public part has
+        For each split, the sensitivity of a sum is at most the sum of the sensitivities, and that of a multiple is the
+        same multiple (triangle inequality). A sum of values from different batches has rate 1. The public part has
         sensitivity 0.
 
     Limits:
-        A factor of 0 gives sensitivity 0, also for +inf.
+        A factor of 0 gives sensitivity 0, even if the sensitivity was +inf.
 
     Example:
         >>> moved = {"train": Sensitivity(np.array([2.0]), np.array([1.0]), None)}
@@ -147,7 +147,7 @@ class Bounded:
         return union
 
     def __mul__(self, factor: float | Array) -> Bounded:
-        """Scale by a public number, or by one public number per agent, shape (b, 1)."""
+        """Multiply by a public number, or by one public number per agent, (b, 1)."""
         if not isinstance(factor, float):
             shape = np.shape(factor)
             if shape not in ((), (len(self.private), 1)):
@@ -172,7 +172,7 @@ class Bounded:
         return Bounded(other - self.public, -self.private, self.sensitivities, self.norm)
 
     def with_public(self, public: Array, factor: float) -> Bounded:
-        """Replace the public part and scale the private part: public + factor · private.
+        """Replace the public part and multiply the private part, which gives public + factor · private.
 
         Args:
             public: new public part, (b, d).
@@ -210,7 +210,7 @@ _put_public, _put_private, _put_sensitivities, _put_norm = (vars(Bounded)[f.name
 
 @lru_cache(maxsize=64)
 def shared_zeros(shape: tuple[int, ...]) -> Array:
-    """Return zeros of a shape for an absent public part, always as the same read-only array."""
+    """Return zeros of this shape for a missing public part, always as the same read-only array."""
     return np.broadcast_to(0.0, shape)
 
 
@@ -222,7 +222,7 @@ def _is_zero(public: Array) -> bool:
 
 
 class ScaledSensitivities(Mapping[Split, Sensitivity]):
-    """Sensitivities times a public factor, computed on access, since ledgers multiply many at once.
+    """Sensitivities multiplied by a public factor. Products are computed on access, as ledgers multiply many at once.
 
     Args:
         sensitivities: split → sensitivity, available as `base`.
@@ -281,7 +281,7 @@ def _added_to(split: Split, one: Mapping[Split, Sensitivity], other: Mapping[Spl
 
 
 def split_rounding(largest: Array | float) -> Array | float:
-    """Bound the change of the float64 rounding of a sum by its part that reads the other split.
+    """Bound how much the part of a sum that reads the other split can change the sum's float64 rounding.
 
     The other part is equal in neighbouring data sets, but a sum is rounded in proportion to both parts.
 
@@ -347,7 +347,7 @@ def memory_slack(records: Array | NDArray[np.int64]) -> Array:
     """Bound the float64 error per round of a stored state v ← a v − λ G.
 
     Args:
-        records: number of records N_t, any shape, not decreasing over rounds.
+        records: number of records N_t, any shape, which must not decrease over rounds.
 
     Returns:
         γ = 1 + 4.04·(N + 4)·2⁻⁵³, of the shape of `records`; see docs/proofs/01.
@@ -361,7 +361,7 @@ def memory_slack(records: Array | NDArray[np.int64]) -> Array:
 
 
 def transpose(value: Array | Bounded, rows: int, columns: int) -> Array | Bounded:
-    """Transpose flat matrices: (b, rows·columns) → (b, columns·rows).
+    """Transpose flattened matrices, from (b, rows·columns) to (b, columns·rows).
 
     Args:
         value: array or bounded value, (b, rows·columns).
@@ -382,7 +382,7 @@ def transpose(value: Array | Bounded, rows: int, columns: int) -> Array | Bounde
 
 
 def unproven(function: Callable[..., Array], *values: Array | Bounded) -> Array | Bounded:
-    """Apply a function with no proven sensitivity row by row. Intended for private states.
+    """Apply a function without a proven sensitivity to each row. This is intended for private states.
 
     Args:
         function: function of arrays, independent for each row.
@@ -392,7 +392,7 @@ def unproven(function: Callable[..., Array], *values: Array | Bounded) -> Array 
         An array if all values are arrays, otherwise a bounded value.
 
     Sensitivity:
-        Infinite for every split on which a value depends, and zero for the others.
+        It is infinite for every split on which a value depends, and zero for the others.
     """
     bounded_values = [v for v in values if isinstance(v, Bounded)]
     result = function(*(v.value if isinstance(v, Bounded) else v for v in values))

@@ -1,4 +1,4 @@
-"""Constants of bilevel problems: bounds on derivatives that hold for all records of a public domain ‖a‖₂ ≤ R, |b| ≤ B.
+"""Constants of bilevel problems: bounds on derivatives for all records in a public domain ‖a‖₂ ≤ R, |b| ≤ B.
 
     F(x, y) = (1/n_v) Σ_validation f(x, y; ξ)        G(x, y) = (1/n_t) Σ_train g(x, y; ξ) + R(x, y)
 
@@ -44,7 +44,7 @@ from decentral_dp.problems.protocol import Problem
 
 
 class ProblemConstants(NamedTuple):
-    """Bounds on per-record functions and on R, in l2 and spectral norms.
+    """Bounds on the per-record functions and on R, in the l2 and spectral norms.
 
     Args:
         radius: radius of a ball around `centre` that contains every minimiser y_Z(x).
@@ -52,7 +52,7 @@ class ProblemConstants(NamedTuple):
         l_fx: supremum of |∇_x f|.
         l_fy: supremum of |∇_y f|.
         l_gy: supremum of |∇_y G|.
-        d_fx: largest change of ∇_x f between two records; data-independent terms cancel.
+        d_fx: largest change of ∇_x f between two records, in which data-independent terms cancel.
         d_fy: the same bound for ∇_y f.
         d_gy: the same bound for ∇_y g.
         b_fxx: supremum of |∇²_xx f|.
@@ -99,7 +99,7 @@ UP = 1.0 + 1e-12
 
 
 def round_up(value: float) -> float:
-    """Round a non-negative bound up, by more than the rounding errors of a few dozen float64 operations.
+    """Round up a non-negative bound by more than the rounding errors of a few dozen float64 operations.
 
     Limits:
         The result is +inf for NaN, such as a product 0·∞ of declared constants.
@@ -116,13 +116,13 @@ _LARGEST_LOG = 700.0
 
 
 def box_norm(low: Array, high: Array) -> float:
-    """Bound ‖x‖₂ over the box [low, high], and check the box.
+    """Check the box [low, high], and bound ‖x‖₂ on it.
 
     Args:
         low, high: ends of the box, (p,) each.
 
     Returns:
-        sup ‖x‖₂ over the box.
+        The supremum of ‖x‖₂ on the box.
 
     Raises:
         InputError: a bound is not finite, or low > high.
@@ -181,18 +181,18 @@ def box_width(low: Array, high: Array) -> float:
 
 
 def round_up_constants(c: ProblemConstants) -> ProblemConstants:
-    """Round every bound up and μ down, by more than the rounding errors of their computation."""
+    """Round up every bound, and round down μ, by more than the rounding errors of their computation."""
     sensitivity = ProblemConstants._make(UP * float(v) for v in c)
     return sensitivity._replace(mu=c.mu * (2.0 - UP))
 
 
 def solution_spread(c: ProblemConstants, width: float, centred: bool) -> float:
-    """Bound D_y, the distance between the minimisers y_Z(x) and y_Z(x') for two x of the box.
+    """Bound D_y, the distance between the minimisers y_Z(x) and y_Z(x') for any x and x' in the box.
 
     Args:
         c: constants of the problem.
         width: D_x, the box's l2 diameter.
-        centred: whether all balls have the same centre.
+        centred: whether the balls of minimisers for all x have the same centre.
 
     Returns:
         M D_x, as ‖dy_Z/dx‖ ≤ M. With one centre, it is also at most 2·radius and L_gy/μ, where L_gy is the
@@ -359,7 +359,7 @@ _of_constant_curvature = partial(_of_y_alone, d_hxy=0.0, d_hyy=0.0, c_gxy=0.0, c
 
 
 class Family(Protocol):
-    """Problem with constants that hold for all records of the domain.
+    """Problem whose constants hold for all records in the domain.
 
     Example:
         >>> from decentral_dp.problems.bilevel.means import MeanEstimation
@@ -405,10 +405,10 @@ class Family(Protocol):
 
 
 class LossFamily(Family, Protocol):
-    """Family with one loss of y in both levels, and a ball of minimisers around 0.
+    """Family that has the same loss of y in both levels, and a ball around 0 that contains the minimisers.
 
     Args:
-        loss: bounds of the loss; a field of the family.
+        loss: bounds on the loss, which is a field of the family.
     """
 
     loss: LossBounds
@@ -601,12 +601,12 @@ class Pulled(LossFamily):
 
 
 def family_of(problem: Problem, radius: float, label_bound: float = math.inf) -> Family:
-    """Find the family of a problem, for records of a public domain.
+    """Find the family of a problem for records in a public domain.
 
     Args:
         problem: a bilevel problem.
         radius: bound R ≥ ‖a‖₂ without an intercept.
-        label_bound: bound B ≥ |b| for numeric labels; default none.
+        label_bound: bound B ≥ |b| for numeric labels. There is no default bound.
 
     Returns:
         The family, whose constants are proved.
@@ -658,17 +658,17 @@ def worst_case(
     bound: Callable[[ProblemConstants], float],
     record_mass: float = 1.0,
 ) -> float:
-    """Bound a function of the constants over x of a box.
+    """Bound a function of the constants over all x in a box.
 
     Args:
-        family: family that has the constants.
+        family: family whose constants are used.
         low, high: ends of the box of x, (p,) each.
         bound: function of the constants that returns a number.
         record_mass: see `Family.constants`.
 
     Returns:
-        The largest value over 64 pieces for one upper variable, or the bound from the whole box for several. The
-        former is far smaller, since the largest and the smallest strength are not attained at the same x.
+        For one upper variable, the largest value over 64 pieces of the box. For several, the bound for the whole box.
+        The former is far smaller, since the largest and the smallest strength are not attained at the same x.
 
     Example:
         >>> from decentral_dp.problems.bilevel.means import MeanEstimation

@@ -1,4 +1,4 @@
-"""Exchanges: the only ways to send values from a participant.
+"""Exchanges: the only ways in which a participant can send values.
 
 The `step` of an algorithm is a generator. It yields an exchange and continues with the reply:
 
@@ -36,7 +36,7 @@ _END = object()
 
 
 class SelectionMechanism(Protocol):
-    """Random selection that is itself the release, such as an exponential mechanism.
+    """Random selection whose outcome is the release, such as an exponential mechanism.
 
     Args:
         mechanism: kind of mechanism, "exponential", "gaussian" (of a Gaussian pair) or "uncertified".
@@ -58,7 +58,7 @@ class SelectionMechanism(Protocol):
     def distortion(self) -> float: ...
 
     def draw(self, generator: np.random.Generator, scale: float) -> Array:
-        """Draw an array (width,) at a scale, or return the best candidate at scale 0."""
+        """Draw an array (width,) at this scale. At scale 0, return the best candidate."""
         ...
 
 
@@ -66,11 +66,11 @@ Value: TypeAlias = Array | Bounded
 
 
 class Bundle(Mapping[str, Array]):
-    """Arrays by channel, as attributes and as a mapping.
+    """Arrays by channel, available both as attributes and as items of a mapping.
 
     Args:
         values: channel → array.
-        whole: array with these arrays as consecutive columns, or None.
+        whole: array whose consecutive columns are these arrays, or None.
 
     Example:
         >>> answer = Bundle({"x": np.ones((1, 2)), "y": np.zeros((1, 1))})
@@ -106,11 +106,11 @@ class Bundle(Mapping[str, Array]):
         return len(self._values)
 
     def items(self) -> ItemsView[str, Array]:
-        """Return channels and arrays (b, width), faster than the method of `Mapping`."""
+        """Return the channels and their arrays (b, width), faster than the method of `Mapping`."""
         return self._values.items()
 
     def concatenate(self) -> Array:
-        """Concatenate all arrays, (b, Σ d), without a copy if they are the columns of `whole`."""
+        """Concatenate all arrays, (b, Σ d). No copy is made if they are the columns of `whole`."""
         if self._whole is not None:
             return self._whole
         parts = list(self._values.values())
@@ -124,10 +124,10 @@ _METHODS = frozenset(dir(Bundle)) | {"_values", "_whole"}
 class Gossip:
     """Release of one value per channel, in one message to every neighbour.
 
-    The reply is a `Reply`, or a `FullReply` with `each`.
+    The reply is a `Reply`, or a `FullReply` if `each` is true.
 
     Args:
-        each: whether the reply contains the value of every neighbour, not only the sum.
+        each: whether the reply contains the value of every neighbour instead of only the sum.
         values: channel → values of the b agents of a host, (b, d).
 
     Example:
@@ -145,7 +145,7 @@ class Gossip:
 
 
 class ClippedSum(NamedTuple):
-    """Query to all agents: the sum of a term over their records, clipped per example.
+    """Query to all agents for the sum of a term over their records, with per-example clipping.
 
     Args:
         term: name of a term in `problems.protocol`.
@@ -154,7 +154,7 @@ class ClippedSum(NamedTuple):
         along: direction of the term.
         rate: sampling rate of a Poisson sample that each agent draws. Queries of one `Ask` with equal rate and split
             share the sample. 1 (the default) means all records.
-        times: public factor on every contribution before clipping.
+        times: public factor that multiplies every contribution before clipping.
         block: pair (k, K), which selects each agent's records with index k modulo K, at rate 1. None (the default)
             selects all records.
     """
@@ -174,7 +174,7 @@ class ClippedSum(NamedTuple):
 
 
 class ClippedQuery(NamedTuple):
-    """Query of a coordinator: the sum of a vector over all records, clipped per example.
+    """Query of a coordinator for the sum of a vector over all records, with per-example clipping.
 
     Args:
         term: name of a term of the problem.
@@ -182,7 +182,7 @@ class ClippedQuery(NamedTuple):
         y: lower variable, (q,).
         bound: clipping norm (l2) of every vector minus `centre`.
         earlier_point: earlier point (x, y). The clipped vector is then the difference from this point.
-        centre: public centre, (width,), by default 0.
+        centre: public centre, (width,). The default is 0.
         rate: sampling rate of a Poisson sample, as in `ClippedSum`.
         parameters: public parameters of the objective.
     """
@@ -205,8 +205,8 @@ class ClippedQuery(NamedTuple):
 class Ask:
     """Exchange between a server and its agents.
 
-    In a program of agents, the values are answers: each agent releases one value per channel with its noise, and the
-    reply contains the mean of all answers. Agents compute the state of the server from earlier answers, which are
+    In a program of agents, the values are answers. Each agent releases one value per channel with its own noise, and
+    the reply contains the mean of all answers. Agents compute the state of the server from earlier answers, which are
     public. The server need not be trusted.
 
     In a program of a trusted coordinator, the values are questions at public points. The reply contains their means
@@ -236,7 +236,7 @@ class Ask:
 
 
 class Pool:
-    """One-time request of a trusted coordinator for all records. The reply gives access to them."""
+    """Request of a trusted coordinator for all records, which it can make once. The reply gives access to them."""
 
 
 class Release:
@@ -247,11 +247,11 @@ class Release:
 
 
 class Released(NamedTuple):
-    """Release of a coordinator.
+    """Values released by a coordinator.
 
     Args:
-        released: public released values, each (1, d).
-        scale: channel → public scale of its noise.
+        released: released values, which are public, each (1, d).
+        scale: channel → scale of its noise, which is public.
     """
 
     released: Bundle
@@ -259,10 +259,10 @@ class Released(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """Reply to `Ask` of agents.
+    """Reply to an `Ask` of agents.
 
     Args:
-        released: public answer of this agent.
+        released: answer of this agent, which is public.
         mean: mean of all answers, (1/m) Σ_j, equal for all agents. A silent agent contributes 0.
     """
 
@@ -271,11 +271,11 @@ class Answer(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """Reply to `Gossip`.
+    """Reply to a `Gossip`.
 
     Args:
-        released: public release of this agent. For a silent agent it is the last release, initially its start (zeros
-            for a channel that is not a variable of the program).
+        released: release of this agent, which is public. For a silent agent it is the previous release, and initially
+            its start (zeros for a channel that is not a variable of the program).
         neighbour_sum: weighted sum Σ_{j≠i} w_ij · (release of j) over the neighbours that sent.
     """
 
@@ -284,11 +284,11 @@ class Reply(NamedTuple):
 
 
 class NeighbourReleases(NamedTuple):
-    """Messages of all neighbours to the agents of a block, k in total, ordered by receiving row.
+    """The k messages from all neighbours to the agents of a block, ordered by receiving row.
 
     Args:
-        rows: receiving rows of the block, (k,), ascending.
-        agents: sending agents, (k,), ascending for each row.
+        rows: row of the receiving agent in the block, (k,), ascending.
+        agents: index of the sending agent, (k,), ascending within each row.
         weights: weights w_ij, (k,).
         values: channel → released values, (k, d).
 
@@ -325,10 +325,10 @@ class NeighbourReleases(NamedTuple):
 
 
 class FullReply(NamedTuple):
-    """Reply to `Gossip` with `each`: `own, near, received = yield Gossip(each=True, y=s.y)`.
+    """Reply to a `Gossip` with `each`, as in `own, near, received = yield Gossip(each=True, y=s.y)`.
 
     Args:
-        released: public release of this agent, as in `Reply`.
+        released: release of this agent, which is public, as in `Reply`.
         neighbour_sum: weighted sum of the neighbours' releases, as in `Reply`.
         neighbours: messages of all neighbours.
     """
@@ -344,10 +344,10 @@ Response: TypeAlias = Any  # a Reply to Gossip, an Answer to Ask, …
 
 
 class Program(Protocol):
-    """Program of the agents.
+    """Program that all agents run.
 
     Args:
-        channels: published variables, which are fields of its state.
+        channels: names of the published variables, which are fields of the state.
         releases_per_round: number of exchanges E in one step.
         has_server: whether all exchanges are `Ask` instead of `Gossip`.
 
@@ -357,7 +357,7 @@ class Program(Protocol):
 
         A program may have `senders(network)`, which yields the sending agents of rounds 0, 1, …, T (round T is the last
         release; see `Senders`). Without it, or if it returns None, all agents send. It may have `sends(t)`, which
-        returns whether round t sends messages. In a local round the sums of neighbours are 0.
+        returns whether messages are sent in round t. In a local round the sums over neighbours are 0.
 
         It may have `solution(values)`, a function of public values that returns channel → value to publish and
         evaluate.
@@ -382,7 +382,7 @@ class Program(Protocol):
 
 
 class Senders:
-    """Sending agents of every round, from a program's `senders`.
+    """Agents that send in each round, as determined by a program's `senders`.
 
     A silent agent has no release, and therefore no noise, ledger entry or privacy cost. The sending agents are public,
     so they may depend only on the network and on public randomness.
@@ -459,7 +459,7 @@ def _rounds_of(program: Any, network: Any) -> Iterator[Any] | None:
 
 
 def senders_of(program: Any, network: Any) -> Senders | None:
-    """Return the sending agents of every round, without offline agents, or None if all agents always send.
+    """Return the agents that send in each round, without offline agents, or None if all agents always send.
 
     Args:
         program: program of the agents.
@@ -470,7 +470,7 @@ def senders_of(program: Any, network: Any) -> Senders | None:
 
 
 class Coordination(Protocol):
-    """Program of a trusted coordinator.
+    """Program that a trusted coordinator runs.
 
     Args:
         releases_per_round: number of `Release` exchanges E in one step. Release e of round t has the index t·E + e + 1.

@@ -1,6 +1,6 @@
-"""Graphs for `topology=`: a function for each kind, such as `ring(16)` or `erdos_renyi(16, probability=0.3)`.
+"""Graphs for the argument `topology=`: one function per kind, such as `ring(16)` or `erdos_renyi(16, probability=0.3)`.
 
-A function takes the number of agents and the other keys of the [topology] table, and returns this table.
+Each function takes the number of agents and the other keys of the [topology] table, and returns this table.
 "decentral-dp list topologies" lists the kinds.
 
 Example:

@@ -1,4 +1,4 @@
-"""Participants: agents with records, which are read only by clipped, bounded queries.
+"""Participants: agents and their records, which only clipped and bounded queries may read.
 
 A `Batch` is the set of records over which an agent's gradients average: all records so far, or a fresh minibatch. At
 public points every query returns a `Bounded` that carries its sensitivity: a mean over N (public) contributions of norm
@@ -77,18 +77,18 @@ class AnsweringBlock(Protocol[Question]):
     agents: NDArray[np.int64]
 
     def sums_of_agent(self, row: int, number: int, questions: Mapping[str, Question]) -> Iterator[tuple[str, Array]]:
-        """Yield each question's name and the sum of one agent's clipped contributions, (d,), in any order."""
+        """Yield the name of each question and the sum of one agent's clipped contributions, (d,), in any order."""
         ...
 
     def answer(self, number: int, questions: Mapping[str, Question]) -> dict[str, Array]:
         """Sum the agents' clipped contributions.
 
         Args:
-            number: index of this `Ask` in the run.
+            number: index of the `Ask` exchange in the run.
             questions: queries by name.
 
         Returns:
-            Query → sums (b, …), in the order of the agents. A contribution that overflows is clipped to zero.
+            Query → sums (b, …), in the order of the agents. A contribution that overflows counts as zero.
         """
         parts: dict[str, list[Array]] = {name: [] for name in questions}
         with np.errstate(all="ignore"):
@@ -107,7 +107,7 @@ class ClientBlock(AnsweringBlock[ClippedSum]):
         problem: problem that evaluates the terms.
         records: split → records of each agent.
         clip: clipping norms.
-        coins: keyed Bernoulli draws of Poisson samples.
+        coins: keyed Bernoulli draws for Poisson samples.
     """
 
     agents: NDArray[np.int64]
@@ -137,11 +137,11 @@ class ClientBlock(AnsweringBlock[ClippedSum]):
             yield name, self.clipped_sum(query, batches[key])
 
     def clipped_sum(self, query: ClippedSum, batch: Any) -> Array:
-        """Sum the clipped contributions of these records, in a Poisson sample record by record.
+        """Sum the clipped contributions of these records. The records of a Poisson sample are evaluated one by one.
 
         Args:
-            query: query, in which a rate below 1 marks a Poisson sample.
-            batch: records; may be empty.
+            query: query. A rate below 1 indicates a Poisson sample.
+            batch: records, of which there may be none.
 
         Returns:
             times · Σ_i clip(v_i, C/times), (d,).
@@ -197,7 +197,7 @@ DrawBatch = Callable[[Split, int, int, np.random.Generator], Draw]
 
 
 def record_weights(counts: Mapping[Split, NDArray[np.int64]]) -> dict[Split, Array]:
-    """Return w_i = m·N_i/N, with which the mean over m agents of w_i times their means is the mean over all records.
+    """Return weights w_i = m·N_i/N, for which the mean of w_i times agent i's mean is the mean over all records.
 
     Args:
         counts: split → public numbers of records N_i, (m,).
@@ -225,13 +225,13 @@ def other_weight(weights: Mapping[Split, Array], split: Split) -> Array | float:
 
 
 class Network(NamedTuple):
-    """Public facts of the network: mixing weights, and public randomness.
+    """Public facts about the network: its mixing weights and its public randomness.
 
     Args:
-        mixing: mixing matrix W, (m, m). Its rows, or for a directed graph its columns, sum to one. For a changing
-            network, it has the edges of all rounds.
-        seed: seed of public randomness, which is the scenario's seed, or 0 with secret noise.
-        over_time: changes by round, or None.
+        mixing: mixing matrix W, (m, m). Its rows, or for a directed graph its columns, sum to one. For a time-varying
+            network, it contains the edges of all rounds.
+        seed: seed of public randomness: the scenario's seed, or 0 if the noise is secret.
+        over_time: changes of the network by round, or None for a fixed network.
 
     Example:
         >>> path = sp.csr_array(np.array([[0.5, 0.5, 0.0], [0.5, 0.0, 0.5], [0.0, 0.5, 0.5]]))
@@ -254,7 +254,7 @@ class Network(NamedTuple):
         return int(self.mixing.shape[0])
 
     def links(self, t: int | None = None) -> NDArray[np.int64]:
-        """Return the pairs i < j between which a message is sent, (E, 2), in ascending order.
+        """Return the pairs i < j between which messages are sent, (E, 2), in ascending order.
 
         Args:
             t: round; None (the default) means any round.
@@ -264,7 +264,7 @@ class Network(NamedTuple):
         return np.unique(ends[ends[:, 0] != ends[:, 1]], axis=0)
 
     def online(self, t: int) -> NDArray[np.bool_] | None:
-        """Return whether each agent is online in round t, (m,), or None if all agents always are."""
+        """Return whether each agent is online in round t, (m,), or None if all agents are always online."""
         return None if self.over_time is None else self.over_time.online(t)
 
     def neighbours(self, agent: int) -> NDArray[np.int64]:
@@ -276,7 +276,7 @@ class Network(NamedTuple):
         return self.neighbours_of(np.array([agent]))
 
     def neighbours_of(self, agents: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the neighbours of several agents as one array (k,), ascending for each agent.
+        """Return the neighbours of several agents as one array (k,), in ascending order for each agent.
 
         Args:
             agents: indices of the agents, (n,).
@@ -287,14 +287,15 @@ class Network(NamedTuple):
         return np.asarray(rows.col[real][order], dtype=np.int64)
 
     def public_rng(self, t: int, agent: int | None = None) -> np.random.Generator:
-        """Return public randomness of round t, the same at every agent, in every block and on every engine.
+        """Return the public randomness of round t, which is the same for every agent, block and engine.
 
-        The scenario's public seed (0 with secret noise) determines it, and it provides no privacy. It may select active
-        agents or coordinates, or round values.
+        The scenario's public seed (0 with secret noise) determines it, and it provides no privacy. It may be used to
+        select active agents or coordinates, or to round values.
 
         Args:
             t: round.
-            agent: index of an agent with separate public randomness; None (the default) means that all agents share it.
+            agent: index of an agent that needs separate public randomness. None (the default) means that all agents
+                share it.
         """
         if agent is None:
             return public_generator(self.seed, "algorithm", t)
@@ -302,7 +303,7 @@ class Network(NamedTuple):
 
 
 class Directions(NamedTuple):
-    """Means over records, row by row, with q, q, p, q and p columns. Lower terms include the regulariser."""
+    """Means over the records of each row, with q, q, p, q and p columns. Lower terms include the regulariser."""
 
     lower_grad_y: Value
     lower_hvp: Value
@@ -312,17 +313,17 @@ class Directions(NamedTuple):
 
 
 class LocalDataset:
-    """Block of b agents, with their records and public facts.
+    """Block of b agents with their records and the public facts about them.
 
     Attributes:
         agents: indices of the agents, (b,).
         network: public facts of all agents.
         neighbour_weight: total weight |w_ii| of the neighbours, (b, 1).
-        kept_weight: share of an agent's value that it keeps, (b, 1).
+        kept_weight: share of an agent's value that the agent keeps, (b, 1).
         counts: split → public numbers of records, (b,).
         p: number of coordinates of x.
         q: number of coordinates of y and z.
-        weights: split → public factors of the means over records, (b,); empty if agents count equally.
+        weights: split → public factors of the means over records, (b,). It is empty if all agents have equal weight.
     """
 
     def __init__(
@@ -371,7 +372,7 @@ class LocalDataset:
 
     @classmethod
     def join(cls, parts: Sequence[LocalDataset], agents: NDArray[np.int64], network: Network) -> LocalDataset:
-        """Return the agents of several blocks of one problem, sampling and clip as one block of another network."""
+        """Join blocks with the same problem, sampling and clipping norms into one block of another network."""
         first = parts[0]
 
         return cls(
@@ -393,7 +394,7 @@ class LocalDataset:
         return self.network.public_rng(t, agent)
 
     def public(self, value: float, dimension: int) -> Array:
-        """Return a constant start.
+        """Return a start in which every coordinate has the same value.
 
         Args:
             value: value of every coordinate.
@@ -409,7 +410,7 @@ class LocalDataset:
 
         Args:
             channel: name of the variable, "x", "y" or "z".
-            constants: channel → constant of its start, by default 0.
+            constants: channel → constant of its start. The default is 0.
 
         Returns:
             The start, (b, p) for x and (b, q) otherwise.
@@ -419,9 +420,9 @@ class LocalDataset:
         return start if weights is None else start + weights
 
     def within_steps(self, x: Value, step: float) -> Value:
-        """Clip a public x to the range with step·‖∇²_yy R‖ ≤ 1, in which such steps are stable.
+        """Clip a public x to the range in which step·‖∇²_yy R‖ ≤ 1, so that steps of this size are stable.
 
-        This is post-processing. An x that depends on records is unchanged.
+        This is post-processing. An x that depends on records is returned unchanged.
         """
         if self._steepening is None or isinstance(x, Bounded) or step <= 0.0:
             return x
@@ -429,7 +430,7 @@ class LocalDataset:
         return np.minimum(x, largest)
 
     def project(self, x: Array, y: Array) -> tuple[Array, Array]:
-        """Project x and y onto the problem's sets, row by row. Without sets they are unchanged.
+        """Project each row of x and y onto the sets of the problem. They are returned unchanged if there are no sets.
 
         Args:
             x: public upper variables, (b, p).
@@ -442,7 +443,7 @@ class LocalDataset:
         return any(CLIP_OF_TERM[term] == channel for term in self._reads)
 
     def constant_state(self, value: Array) -> Bounded:
-        """Return a private state (b, …) of sensitivity 0, which has read no record yet."""
+        """Return a private state (b, …) that has not read any record yet, with sensitivity 0."""
         zero = Sensitivity(np.zeros(self.agents.size), np.ones(self.agents.size), None)
         return Bounded(value, np.zeros_like(value), dict.fromkeys(SPLITS, zero), self._clip.norm)
 
@@ -451,7 +452,7 @@ class LocalDataset:
 
         Args:
             t: round.
-            value: state, (b, ·). A plain array is returned unchanged.
+            value: state, (b, …). A plain array is returned unchanged.
         """
         if not isinstance(value, Bounded):
             return value
@@ -463,10 +464,10 @@ class LocalDataset:
         return replace(value, sensitivities=sensitivities)
 
     def local_steps(self, t: int, x: Value, y: Value, number: int, step: float) -> Value:
-        """Compute the difference of local noiseless steps from a public point, clipped as one vector per agent.
+        """Take local noiseless steps from a public point, and return each agent's total change clipped as one vector.
 
-        The steps are y_0 = y, y_{j+1} = y_j − step·∇_y g(x, y_j), over the records of round t or a fresh minibatch per
-        step. The result is y_number − y, clipped to clip.y. Gradients of single records are not clipped.
+        The steps are y_0 = y, y_{j+1} = y_j − step·∇_y g(x, y_j), over the records of round t or over a fresh minibatch
+        in each step. The result is y_number − y, clipped to clip.y. Gradients of individual records are not clipped.
 
         Args:
             t: round.
@@ -501,12 +502,12 @@ class LocalDataset:
         return Bounded(np.zeros_like(change), change, sensitivities, norm)
 
     def batch(self, t: int, draw: int = 0, kept: bool = False) -> Batch:
-        """Return the records of round t, or a fresh minibatch for each draw.
+        """Return the records of round t, or a fresh minibatch for every value of `draw`.
 
         Args:
             t: round.
             draw: number of the draw in this round.
-            kept: whether a state keeps results beyond the first release, so that sampling gives no amplification.
+            kept: whether a state retains results beyond the first release, so that sampling does not amplify privacy.
 
         Raises:
             TypeError: t or draw is not an integer.
@@ -551,7 +552,7 @@ class LocalDataset:
         return batch
 
     def feature_mean(self) -> Bounded:
-        """Compute the mean of the features over all train records, (b, p), for problems that have one.
+        """Compute the mean of the features over all train records, (b, p), for problems that use this mean.
 
         Sensitivity:
             2Cκ/N times the weight of the agent, without amplification, where N is the number of records.
@@ -563,14 +564,14 @@ class LocalDataset:
         """Compute the mean sufficient statistics of all train records (`problems.statistics`), for least squares.
 
         Args:
-            centre: public number subtracted from the labels, (b, 1). None (the default) means only the
-                mean label.
+            centre: public number subtracted from the labels, (b, 1). With None (the default), only the mean label is
+                computed.
 
         Returns:
             Mean statistics, (b, width).
 
         Sensitivity:
-            Same as for `feature_mean`, with clip.y.
+            As for `feature_mean`, with the clipping norm clip.y.
 
         Raises:
             TypeError: the centre depends on records.
@@ -597,7 +598,7 @@ class LocalDataset:
         return self.weights["train"][:, None] * value if self.weights else value
 
     def oracle(self, t: int, x: Value, y: Value, z: Value) -> Directions:
-        """Evaluate all directions at (x, y, z) over the records seen at round t.
+        """Evaluate all directions at (x, y, z) over the records that are available in round t.
 
         Args:
             t: round.
@@ -606,8 +607,8 @@ class LocalDataset:
             z: vectors of the products, (b, q).
 
         Sensitivity:
-            Public points give 2Cκ/N per term. A term at a private point is private as a whole. Its sensitivity is
-            infinite unless the point does not depend on a record yet. It has no amplification by sampling, and its
+            At public points it is 2Cκ/N per term. A term at a private point is private as a whole. Its sensitivity is
+            infinite unless the point does not depend on any record yet. Sampling does not amplify its privacy, and its
             minibatch cannot amplify another release.
         """
         private = [v for v in (x, y, z) if isinstance(v, Bounded)]
@@ -661,7 +662,7 @@ class LocalDataset:
         return Group(slice(None), join_records(records, counts), np.ones(counts.size))
 
     def averaged_counts(self, t: int) -> dict[Split, NDArray[np.int64]]:
-        """Return split → number of records that each agent averages at round t, (b,). Unchanged arrays are reused."""
+        """Return split → number of records in each agent's average in round t, (b,). Unchanged arrays are reused."""
         if t != self._averaged_at and not (self._averaged and self._stream.kind != "streaming"):
             # Problems with one level have no validation records.
             counts_by_split = {k: self._stream.averaged_counts(t, n) for k, n in self.counts.items() if n.any()}
@@ -695,19 +696,19 @@ class LocalDataset:
         return {**vars(self), "_full_batch": None}
 
     def with_sampler(self, draw: DrawBatch) -> LocalDataset:
-        """Return the same records with another sampler of minibatches, for audits."""
+        """Return the same block with another minibatch sampler, for audits."""
         dataset = copy(self)
         dataset._draw = draw
         return dataset
 
 
 class Group(NamedTuple):
-    """Agents with equal numbers of records, or with joined records.
+    """Agents with equal numbers of records, or agents whose records are joined.
 
     Attributes:
         rows: rows of the block.
         records: arrays (g, n, …), or arrays joined by `join_records`.
-        rates: stated sampling rates, (g,).
+        rates: sampling rates as stated by the sampler, (g,).
     """
 
     rows: NDArray[np.int64] | slice
@@ -717,11 +718,11 @@ class Group(NamedTuple):
 
 @dataclass(eq=False, repr=False)
 class Batch:
-    """Records of each agent and split, with one query per clipped mean.
+    """Records of each agent and split, with one query for each clipped mean.
 
-    Every query takes x (b, p), y (b, q) and, if it is directed, one more array. Each may be a `Bounded`, but then no
-    finite sensitivity is proven. A query returns a `Bounded` of norm `clip.norm` if it reads records, otherwise a plain
-    array.
+    Every query takes x (b, p), y (b, q) and, for some terms, one more array. Each may be a `Bounded`, but
+    then no finite sensitivity is proven. A query that reads records returns a `Bounded` with the norm `clip.norm`. Any
+    other query returns a plain array.
 
     Args:
         _problem: problem that evaluates the terms.
@@ -735,7 +736,7 @@ class Batch:
         _client_block: block that evaluates the records of a Poisson sample one by one. Then `_counts` is the pool, and
             a mean is a sum over the sample divided by qN.
         _sensitivities: term → sensitivity, for the terms computed so far.
-        _weights: split → public factors of the means, (b,); empty if agents count equally.
+        _weights: split → public factors of the means, (b,). It is empty if all agents have equal weight.
     """
 
     _problem: Problem
@@ -768,7 +769,7 @@ class Batch:
         return self._term("lower_jvp", x, y, along)
 
     def lower_grad_x_change(self, x: Value, y: Value, other: Value, times: float = 1.0) -> Value:
-        """Compute times · (∇_x g(x, y) − ∇_x g(x, other)), (b, p). Each record's part, with `times`, is clipped."""
+        """Compute times · (∇_x g(x, y) − ∇_x g(x, other)), (b, p). Each record's term, with `times`, is clipped."""
         if self._client_block is not None:
             raise ValueError("differences of gradients are not supported for Poisson samples")
         problem: Any = self._problem
@@ -939,8 +940,8 @@ def mean_sensitivity(
         counts: number of averaged records N, (b,).
         width: number of coordinates of the mean.
         rates: sampling rates, (b,).
-        n_drawn: number of the batch, or `MIXED`; None without sampling.
-        unit: unit of privacy, by default one replaced record.
+        n_drawn: number of the batch, `MIXED`, or None if there is no sampling.
+        unit: unit of privacy. The default is one replaced record.
     """
     return Sensitivity(unit.sensitivity(bound, counts, width), unit.rate(rates), n_drawn, largest=bound)
 

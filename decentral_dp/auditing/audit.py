@@ -1,7 +1,7 @@
-"""Audit a guarantee: compute a lower bound on ε by a distinguishing game, to compare with the certified ε.
+"""Audit a guarantee: compute a lower bound on ε by a distinguishing game, and compare it with the certified ε.
 
-`neighbours` searches two neighbouring data sets, `transcripts` replays a run on either, and `losses` and `bounds`
-compute the bound. Every audit also plays the game on two equal data sets, where the bound must be 0.
+`neighbours` searches for two neighbouring data sets, `transcripts` replays a run on either of them, and `losses` and
+`bounds` compute the bound. Every audit also plays the game on two equal data sets, where the bound must be 0.
 
 A larger score means that the first data set is more likely. The randomness of every run is derived from the seed of
 the audit and the number of the run.
@@ -83,11 +83,11 @@ class AuditPlan:
 
     @property
     def epsilon_limit(self) -> float:
-        """Largest possible bound by counting. Likelihood ratios have no such limit."""
+        """Largest bound that counting can achieve. Likelihood ratios have no such limit."""
         return counting_limit(self.runs, self.job.scenario.privacy.delta, 1.0 - self.confidence)
 
     def root(self, purpose: str, number: int) -> bytes:
-        """Return the noise key of one run, for one purpose."""
+        """Return the noise key of one run for one purpose."""
         return seeded_root(self.seed, f"audit {purpose} {number}".encode())
 
 
@@ -99,16 +99,16 @@ def plan_audit(
     seed: int = 0,
     overrides: Sequence[str] = (),
 ) -> AuditPlan:
-    """Build the job of an audit, and check its options.
+    """Build the job of an audit and check the options of the audit.
 
     Args:
         scenario: a shipped name, a path, a dict of the same shape, a loaded scenario, a built job, or a run folder.
         runs: number of runs on each of the two data sets, at least 20.
-        adversary: observed values. "all_messages": all messages (all releases of a coordinator); "published": values
-            published at the end; "agent:K": messages that agent K receives; "final_models" or "final_average": only
-            these values, for a job with this privacy.adversary.
+        adversary: values that the adversary observes. "all_messages": all messages (or all releases of a coordinator);
+            "published": values published at the end; "agent:K": messages that agent K receives; "final_models" or
+            "final_average": only these values, for a job with this privacy.adversary.
         confidence: confidence level of the bound, in [0.5, 1).
-        seed: public seed of the noise of these runs.
+        seed: public seed of the noise in these runs.
         overrides: "table.key=value" with a TOML value.
 
     Returns:
@@ -134,7 +134,7 @@ def plan_audit(
 
 
 def _explain_unit(plan: AuditPlan) -> str:
-    """Return why the unit of the job is not supported, or ""."""
+    """Return the reason why the job's unit of privacy is not supported, or ""."""
     job, unit = plan.job, plan.job.unit
     if unit == RECORD:
         return ""
@@ -211,7 +211,7 @@ _PROBES = 4
 def choose_score(
     adversary: str, neighbours: Neighbours, roots: Callable[[int], bytes], lawful: bool
 ) -> tuple[Callable[[Sequence[Transcript]], list[float]], bool]:
-    """Choose the score for an adversary.
+    """Choose the score with which an adversary distinguishes transcripts.
 
     Args:
         adversary: "all_messages", "published" or "agent:K".
@@ -220,13 +220,13 @@ def choose_score(
         lawful: whether random choices have their stated distribution.
 
     Returns:
-        The scores of transcripts, and whether the score is the log-likelihood ratio. Otherwise it is a projection
-        learned from these runs.
+        The score of transcripts, and whether it is the log-likelihood ratio. If not, it is a projection that is learned
+        from these runs.
     """
     probes = [neighbours.observe(neighbours.second if k % 2 else neighbours.first, roots(k)) for k in range(_PROBES)]
 
     def is_replayed(probe: Transcript) -> bool:
-        """Return whether a replay gives the distribution of all releases."""
+        """Return whether a replay determines the distribution of all releases."""
         return (
             probe.is_replayable and probe.releases.keys() == replay(neighbours.first, neighbours.victim, probe).keys()
         )
@@ -271,12 +271,12 @@ def _learn_projection(
 
 
 def visible_numbers(adversary: str, transcript: Transcript, neighbours: Neighbours) -> Array:
-    """Return all floats that are visible to an adversary.
+    """Return all floats that an adversary observes.
 
     Args:
         adversary: observed values, as in `plan_audit`.
         transcript: transcript of a run.
-        neighbours: data sets whose graph determines the in-neighbours of an agent.
+        neighbours: data sets, whose graph determines the in-neighbours of an agent.
 
     Returns:
         The floats, (k,), in the order of the releases.
@@ -335,8 +335,8 @@ class AuditResult:
 
     Args:
         title: title of the scenario.
-        claimed: ε of the paper's theorem, for the worst agent; None if there is none.
-        certified: ε at delta for the adversary and the agent whose record is replaced.
+        claimed: ε of the paper's theorem for the worst agent, or None if there is no theorem.
+        certified: ε at delta against the adversary, for the agent whose record is replaced.
         shown: empirical lower bound on ε.
         delta: δ of the guarantee.
         adjacency: neighbouring relation, "replace one record of one agent".
@@ -345,9 +345,9 @@ class AuditResult:
             or "difference" (without noise).
         adversary: "all_messages", "published" or "agent:K".
         runs: number of runs on each data set.
-        null_shown: lower bound for two equal data sets. If it is above 0, the audit is broken.
+        null_shown: lower bound for two equal data sets. If this is above 0, the audit is broken.
         status: "ok", "refuted" (the lower bound is above certified), or "broken".
-        sentences: result in words.
+        sentences: the result in sentences.
         privacy: guarantee of the audited run, from `reporting.privacy.summary_text`.
 
     Example:
@@ -377,7 +377,7 @@ class AuditResult:
         return f"<AuditResult {self.title!r}: {self.status}, {budgets}, {self.method}>"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the result as JSON values; infinity is "inf"."""
+        """Return the result as JSON values, with "inf" for infinity."""
         return {f.name: plain(getattr(self, f.name)) for f in fields(self)}
 
 
@@ -389,7 +389,7 @@ _NEARLY = 0.9
 
 @dataclass(frozen=True)
 class LowerBound:
-    """Lower bound on ε, its method, and the bound for two equal data sets (null)."""
+    """Lower bound on ε, the method that found it, and the bound for two equal data sets (null)."""
 
     method: Method
     epsilon: float
@@ -416,7 +416,7 @@ def describe_audit(
         bound: lower bound.
         status: status of the audit.
         certified_epsilon: ε of the agent whose record is replaced.
-        claimed_epsilon: ε of the paper's theorem; None if there is none.
+        claimed_epsilon: ε of the paper's theorem, or None if there is no theorem.
     """
     at_delta = f"at δ = {delta_text(plan.job.scenario.privacy.delta)}"
     confidence, limit = f"{100.0 * bound.confidence:g} %", plan.epsilon_limit
@@ -498,16 +498,16 @@ def play_game(
     progress: Callback | None = None,
     null: Callable[[Neighbours], PlannedJob] = lambda neighbours: neighbours.first,
 ) -> AuditResult:
-    """Play the game, and the game on two equal data sets.
+    """Play the distinguishing game, and play it again on two equal data sets.
 
     Args:
         plan: result of `plan_audit`.
         out: path of a new JSON file.
         progress: callback that receives a `Progress` for "runs".
-        null: function that returns the second of the two equal data sets; by default the first data set.
+        null: function that returns the second of the two equal data sets. By default this is the first data set.
 
     Raises:
-        InputError: `out` exists, or its folder does not.
+        InputError: `out` exists, or its folder does not exist.
     """
     if out is not None:
         require_new("--out", out)
@@ -544,14 +544,14 @@ def play_game(
 
 
 def add_to_run(audit: AuditResult, folder: Path) -> Path:
-    """Add an audit to the result of a run, and rewrite the page.
+    """Add an audit to the result of a run, and rewrite the page of the run.
 
     Args:
         audit: result of the audit.
         folder: folder of the run.
 
     Returns:
-        The path of the page.
+        The path of the rewritten page.
 
     Raises:
         InputError: the result of the run cannot be read.

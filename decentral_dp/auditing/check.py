@@ -1,4 +1,4 @@
-"""Check the privacy contract of a component on synthetic neighbouring data.
+"""Check the privacy contract of a component on synthetic neighbouring data sets.
 
 The component must build, release its planned values, and repeat them on the same records. No row of its problem may
 depend on another record. Noiseless values must be bitwise equal on neighbouring data sets. In a search for the worst
@@ -76,7 +76,7 @@ def try_component(
     progress: Callback | None = None,
     rounds: int | None = None,
 ) -> CheckResult:
-    """Check a component on synthetic records, as `decentral_dp.check`."""
+    """Check a component on synthetic records, as `decentral_dp.check` does."""
     target, c = find_target(component)
     conformance, transcript, repeats = _check_conformance(target, rounds or MOST_ROUNDS)
     check_names = ("neighbours", "search", *_NETWORKS)
@@ -277,10 +277,10 @@ class CheckRow:
 
     Args:
         name: name of the check.
-        tried: requirement that was tested.
+        tried: the requirement that was tested.
         pairs: number of pairs of data sets.
         verdict: "checked", "failed" or "not tried".
-        ratio: largest ratio of a change to its sensitivity.
+        ratio: largest ratio of a change to the stated sensitivity.
         why: reason for the verdict.
     """
 
@@ -301,8 +301,8 @@ class CheckResult:
         rows: one row for each check.
         pairs: number of neighbouring data sets.
         seed: seed of the search for pairs.
-        rounds: number of rounds that were run.
-        of_rounds: number of rounds of the scenario.
+        rounds: number of rounds that were checked.
+        of_rounds: total number of rounds of the scenario.
 
     Example:
         >>> import decentral_dp
@@ -364,7 +364,7 @@ _TRIAL_ROUNDS = 8
 
 @dataclass(frozen=True)
 class Target:
-    """Component in a scenario. The objects `problem` and `algorithm` replace those of the scenario."""
+    """Component within a scenario. The objects `problem` and `algorithm` replace those of the scenario."""
 
     name: str
     scenario: Scenario
@@ -377,7 +377,7 @@ class Target:
         return int(self.scenario.algorithm.rounds)
 
     def with_tables(self, **tables: Any) -> Scenario:
-        """Return the scenario with other tables, and with the objects."""
+        """Return the scenario with other tables and with these objects."""
         content = {**self.scenario.model_dump(exclude_unset=True), **tables}
         scenario = load_scenario(content, folder=self.scenario.folder)
         return with_objects(scenario, problem=self.problem, algorithm=self.algorithm)
@@ -391,7 +391,7 @@ class Target:
 
 
 def find_target(target_source: Any) -> tuple[Target, Components]:
-    """Return the component in a scenario, and all components of the scenario.
+    """Return the component within a scenario, and all components of this scenario.
 
     Args:
         target_source: scenario (shipped name, .toml file, dict or `Scenario`), registered algorithm, "module:Name",
@@ -429,7 +429,7 @@ def find_target(target_source: Any) -> tuple[Target, Components]:
 
 
 def _target_of_component(name: str, code: Any, is_object: bool) -> Target:
-    """Place a component in the first small scenario that builds, or otherwise in the first that loads.
+    """Place a component in the first small scenario that can be built, or otherwise in the first that can be loaded.
 
     Args:
         name: name of the component, "module:Name" unless it is an object.

@@ -73,12 +73,12 @@ class Replacement(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ShardsPair:
-    """Two data sets of the same shape.
+    """Pair of data sets of the same shape.
 
     Args:
         first, second: data sets.
-        key: key of the randomness of their runs.
-        replacement: agent and split of the record that differs; None if all records differ.
+        key: key of the randomness in their runs.
+        replacement: agent and split of the record that differs, or None if all records differ.
         record: index of the record that differs; -1 outside the search.
         spread: standard deviation of noise added to releases.
     """
@@ -92,7 +92,7 @@ class ShardsPair:
 
 
 def synthetic_shards(shards: Shards, key: int) -> Shards:
-    """Draw the same number of public random records, of the same shape and bounds."""
+    """Draw the same number of public random records, with the same shape and bounds."""
     generator = np.random.Generator(np.random.Philox(key=key))
     n, d = shards.features.shape
     # Below 1 in every norm.
@@ -108,14 +108,14 @@ def synthetic_shards(shards: Shards, key: int) -> Shards:
 
 
 def constant_shards(shards: Shards, value: float) -> Shards:
-    """Set all features to one value and all labels to 0; trajectories stay unchanged."""
+    """Set all features to one value and all labels to 0. Trajectories remain unchanged."""
     if shards.trajectory is not None:
         return shards
     return replace(shards, features=np.full_like(shards.features, value), labels=np.zeros_like(shards.labels))
 
 
 def replaced_pairs(base: Shards) -> Iterator[ShardsPair]:
-    """Yield pairs in which one record of a split is replaced by one at the bounds, at the first agent that has one."""
+    """Yield pairs in which the first agent with records in a split has one of them replaced by one at the bounds."""
     for split, indices in _list_splits(base):
         agent = next((i for i, index in enumerate(indices) if index.size), None)
         if agent is None:
@@ -137,7 +137,7 @@ def _list_splits(shards: Shards) -> tuple[tuple[Split, Any], ...]:
 
 
 def searched_pairs(shards: Shards, number: int, seed: int) -> Iterator[ShardsPair]:
-    """Yield pairs in which one record with extreme floats is replaced by its negation or another record."""
+    """Yield pairs in which a record with extreme floats is replaced by its negation or by another record."""
     rng = np.random.Generator(np.random.Philox(key=seed))
     holders = [
         (split, agent) for split, indices in _list_splits(shards) for agent, index in enumerate(indices) if index.size
@@ -256,7 +256,7 @@ def trial_partition(partition: Callable[..., Any], shards: Shards) -> tuple[bool
 
     Args:
         partition: function of labels, classes, agents and seed.
-        shards: shards whose public sizes are used for the labels.
+        shards: shards whose public sizes determine the synthetic labels.
 
     Returns:
         Whether the partition is deterministic, and whether it reads labels.
@@ -275,13 +275,13 @@ def trial_partition(partition: Callable[..., Any], shards: Shards) -> tuple[bool
 
 
 class Change(NamedTuple):
-    """Change of an agent's noisy value by a replaced record, compared with its sensitivity.
+    """Change of an agent's noisy value when a record is replaced, compared with the stated sensitivity.
 
     Args:
         channel: channel of the release.
         round: round of the release.
         agent: index of the agent; -1 for a coordinator.
-        distance: distance between both values, in the norm of the mechanism.
+        distance: distance between the two values in the norm of the mechanism.
         sensitivity: stated sensitivity.
         is_within: whether the distance is at most the sensitivity, up to rounding.
     """
@@ -295,7 +295,7 @@ class Change(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """Ratio of the distance to the sensitivity; 0 if both are 0, infinite for NaN."""
+        """Ratio of the distance to the sensitivity. It is 0 if both are 0, and infinite for NaN."""
         if self.is_within and self.sensitivity == 0.0:
             return 0.0
         ratio = self.distance / self.sensitivity if self.sensitivity > 0.0 else np.inf
@@ -303,14 +303,14 @@ class Change(NamedTuple):
 
 
 class WatchedRun:
-    """Engine that records all values that participants send, and compares later runs with the record.
+    """Engine that records all values that participants send, and compares later runs with this recording.
 
     Call `record` first.
 
     Args:
-        job: job that is run for all its rounds.
+        job: job, of which all rounds are run.
         key: key of the randomness of every run.
-        spread: standard deviation of public noise that is added to noisy releases.
+        spread: standard deviation of the public noise that is added to noisy releases.
     """
 
     name = "local"
@@ -338,11 +338,11 @@ class WatchedRun:
         self._start(self.shards, "does not run a second time", repeats=True)
 
     def compare(self, shards: Shards, replacement: Replacement | None = None) -> None:
-        """Run the job on other records with the same released values, and measure the changes by the replaced record.
+        """Run the job on other records with the same released values, and measure the changes that the record causes.
 
         Args:
             shards: other records, of the same sizes.
-            replacement: the only record that differs; None if all records differ.
+            replacement: the only record that differs, or None if all records differ.
 
         Raises:
             InputError: a noiseless value differs.
@@ -627,8 +627,8 @@ class PairComparison:
     Args:
         pair: pair of data sets.
         run: run on the first data set.
-        leak: error of a noiseless value that differs; "" if none does.
-        changes: changes of noisy values.
+        leak: error about a noiseless value that differs, or "" if none differs.
+        changes: changes of the noisy values.
     """
 
     pair: ShardsPair
@@ -638,12 +638,12 @@ class PairComparison:
 
     @property
     def worst_change(self) -> Change | None:
-        """Change with the largest excess over its sensitivity; None without changes."""
+        """Change with the largest excess over its sensitivity, or None if there are no changes."""
         return max(self.changes, key=lambda c: (not c.is_within, c.ratio, 0.0 < c.sensitivity < np.inf), default=None)
 
     @property
     def shares(self) -> dict[tuple[str, Split], float]:
-        """Largest change / sensitivity of bounded values, by (channel, split)."""
+        """Largest ratio of change to sensitivity of bounded values, by (channel, split)."""
         shares: dict[tuple[str, Split], float] = {}
         replacement = self.pair.replacement
         for c in self.changes:
@@ -654,12 +654,12 @@ class PairComparison:
 
     @property
     def unbounded(self) -> str:
-        """First noisy value without a finite sensitivity, such as "y in round 2"; "" if there is none."""
+        """First noisy value without a finite sensitivity, such as "y in round 2", or "" if there is none."""
         return next((f"{c.channel} in round {c.round}" for c in self.changes if not c.sensitivity < np.inf), "")
 
     @property
     def problem(self) -> str:
-        """Error of a change beyond its sensitivity, or of a leak; "" if there is neither."""
+        """Error about a change beyond its sensitivity or about a leak, or "" if there is neither."""
         change = next((c for c in self.changes if not c.is_within), None)
         return self.leak if change is None else self.describe(change)
 
@@ -679,7 +679,7 @@ class PairComparison:
 
 
 def compare_pairs(run: WatchedRun, pairs: int = 0, seed: int = 0) -> Iterator[PairComparison]:
-    """Compare pairs of data sets that differ in all records or in one, then the pairs of a search.
+    """Compare pairs of data sets that differ in all records or in one record, then the pairs of a search.
 
     Args:
         run: run recorded on the first data set.
@@ -699,9 +699,9 @@ def compare_pairs(run: WatchedRun, pairs: int = 0, seed: int = 0) -> Iterator[Pa
 def climb(
     job: PlannedJob, shares: Mapping[tuple[str, Split], float], steps: int, seed: int
 ) -> Iterator[PairComparison]:
-    """Compare the pairs of an ascent towards the planned sensitivity.
+    """Compare pairs in an ascent towards the planned sensitivity.
 
-    Every step moves the best pair of the next channel and split, or draws a new start.
+    Every step modifies the best pair of the next channel and split, or draws a new starting pair.
 
     Args:
         job: job to run.
@@ -746,7 +746,7 @@ def _compare_second_run(run: WatchedRun, pair: ShardsPair) -> PairComparison:
 
 
 def check_rows(job: PlannedJob) -> int:
-    """Check that rows of custom losses, formulas and modules depend only on their own record.
+    """Check that every row of custom losses, formulas and modules depends only on the record of that row.
 
     Returns:
         The number of custom parts on which the guarantee depends.
@@ -777,7 +777,7 @@ def _nested_parts(part: Any, depth: int = _DEPTH) -> Iterator[Any]:
 
 
 def compare_to_plan(run: WatchedRun, run_ledger: Ledger) -> str:
-    """Return the error of a ledger that differs from the planned one, or ""."""
+    """Return the error if a ledger differs from the planned one, or ""."""
     job, proved = run.job, run.job.components.algorithm.proved
     # A plan of more rounds may end differently; registered algorithms release the planned values.
     if proved and job.rounds < job.ledger.rounds:

@@ -1,4 +1,4 @@
-"""Distributions of the privacy loss between two data sets, and ε(δ) from them.
+"""Distributions of the privacy loss between two data sets, and the ε(δ) that follows from them.
 
 Given a transcript, the rounded query before noise is known in either data set. So the log-likelihood ratio of the
 transcript is the sum over its releases. If the queries of the two data sets differ by the same vectors on every
@@ -58,7 +58,7 @@ _ROUNDING = 1e-12
 
 
 def laplace_epsilon(moves: Array, delta: float) -> float:
-    """Compute ε(δ) of independent Laplace releases, from below.
+    """Compute a lower bound on ε(δ) of independent Laplace releases.
 
     Args:
         moves: shifts in units of the scale, (n,).
@@ -84,7 +84,7 @@ def laplace_epsilon(moves: Array, delta: float) -> float:
 
 
 def mixture_epsilon(moves: Array, rates: Array, delta: float, laplace: NDArray[np.bool_] | None = None) -> float:
-    """Compute ε(δ) of sampled releases, from below.
+    """Compute a lower bound on ε(δ) of sampled releases.
 
     If the record is in the sample, with probability q_i, release i is shifted up by u_i standard deviations (Laplace:
     scales). In the other data set it is shifted down by v_i. With noise N,
@@ -212,8 +212,8 @@ NOISE_RISK = 1e-3
 def log_ratio(transcript: Transcript, first: Mapping[Key, Made], second: Mapping[Key, Made]) -> float:
     """Return the log-likelihood ratio of a transcript between the first and the second queries.
 
-    It is ±inf if a data set cannot produce the transcript. For mechanisms other than Gaussian and Laplace it is the
-    ratio for normal noise, which is a score but not a likelihood.
+    It is ±inf if one of the data sets cannot produce the transcript. For mechanisms other than Gaussian and Laplace it
+    is the ratio for normal noise, which is a score but not a likelihood ratio.
     """
     keys = [key for key in transcript.releases if key in first and key in second]
     return sum_of_ratios(zip(*(log_likelihoods(transcript, keys, side) for side in (first, second)), strict=True))
@@ -227,15 +227,15 @@ def sum_of_ratios(logs: Iterable[tuple[float, float]]) -> float:
 
 
 def log_likelihoods(transcript: Transcript, keys: Sequence[Key], queries: Mapping[Key, Made]) -> list[float]:
-    """Compute the log-density of each release given all earlier ones, up to constants.
+    """Compute, up to constants, the log-density of each release given all earlier releases.
 
     Args:
         transcript: transcript of a run.
-        keys: indices and channels of the releases.
+        keys: index and channel of each release.
         queries: key → query, or distribution of the choice, in one data set.
 
     Returns:
-        The log-densities; −inf if a release is impossible.
+        The log-densities, which are −inf for impossible releases.
     """
     logs, normal = dict[Key, float](), dict[tuple[int, ...], list[tuple[Key, Query, Noise]]]()
     for key in keys:
@@ -279,7 +279,7 @@ def _value(query: Query) -> Array:
 
 
 def close(first: Array, second: Array, rtol: float, least: float = 0.0) -> bool:
-    """Return whether two arrays have one shape, are finite, and differ by at most `rtol`.
+    """Return whether two arrays have the same shape, are finite, and differ by at most `rtol`.
 
     Args:
         first, second: arrays of any shape.
@@ -293,7 +293,7 @@ def close(first: Array, second: Array, rtol: float, least: float = 0.0) -> bool:
 
 
 class Movement(NamedTuple):
-    """Difference of two data sets' queries, in units of the noise's scale.
+    """Difference between the queries of two data sets, in units of the noise scale.
 
     Args:
         gaussian, laplace: differences in all releases of that mechanism, (Σ d,).
@@ -327,7 +327,7 @@ class Movement(NamedTuple):
         return Movement(self.gaussian - subtrahend.gaussian, self.laplace - subtrahend.laplace, certain, chosen)
 
     def epsilon(self, delta: float, noise: float = 1.0) -> float:
-        """Return ε at δ, rounded down, if the drawn noise has `noise` times the stated scale."""
+        """Return ε at δ, rounded down, if the scale of the drawn noise is `noise` times the stated scale."""
         if self.certain:
             return float("inf")
         mu = float(np.sqrt((self.gaussian**2).sum())) / noise
@@ -341,7 +341,7 @@ class Movement(NamedTuple):
 
 @np.errstate(all="ignore")
 def compute_movement(transcript: Transcript, first: Mapping[Key, Made], second: Mapping[Key, Made]) -> Movement:
-    """Compute the differences of two data sets' queries on one transcript.
+    """Compute the differences between the queries of two data sets on one transcript.
 
     Args:
         transcript: transcript of a run on either data set.
@@ -373,9 +373,9 @@ def compute_movement(transcript: Transcript, first: Mapping[Key, Made], second: 
 
 
 def drawn_noise(sums: Iterable[tuple[str, int, float]]) -> tuple[float, float]:
-    """Return an interval for the scale of the drawn noise relative to the stated scale.
+    """Return a confidence interval for the scale of the drawn noise relative to the stated scale.
 
-    If mechanisms contradict each other, its upper end is the largest of their ends, which gives the smallest ε.
+    If mechanisms contradict each other, its upper end is the largest of their upper ends, which gives the smallest ε.
 
     Args:
         sums: name of a mechanism, number of coordinates, and Σ r² (Gaussian) or Σ |r| (Laplace) of their noise in units
@@ -424,7 +424,7 @@ def sampling_rates(job: PlannedJob, victim: int, split: Split) -> Mapping[int, f
         split: split of the records.
 
     Returns:
-        Index → rate q, 1 without sampling; None if an index has two rates.
+        Index → rate q, which is 1 without sampling. The result is None if an index has two rates.
     """
     rates: dict[int, float] = {}
     for c in job.ledger.charged_channels:
@@ -437,7 +437,7 @@ def sampling_rates(job: PlannedJob, victim: int, split: Split) -> Mapping[int, f
 
 
 def replay_both(neighbours: Neighbours, transcript: Transcript) -> tuple[Replays, Replays]:
-    """Replay a transcript on both data sets, once with the victim's record in every sample and once in none.
+    """Replay a transcript on both data sets, once with the victim's record in all samples and once in none.
 
     Args:
         neighbours: two jobs that differ in one record.
@@ -452,7 +452,7 @@ def replay_both(neighbours: Neighbours, transcript: Transcript) -> tuple[Replays
 
 
 def has_separate_samples(neighbours: Neighbours, transcript: Transcript) -> bool:
-    """Return whether each sample changes only its own releases.
+    """Return whether each sample affects only the releases of its index.
 
     Args:
         neighbours: two jobs that differ in one record.
@@ -502,7 +502,7 @@ def mixture_log_ratio(neighbours: Neighbours, transcript: Transcript, rates: Map
         rates: index → sampling rate q, by default 1.
 
     Returns:
-        The log-likelihood ratio; ±inf if a data set cannot produce the transcript.
+        The log-likelihood ratio, which is ±inf if one of the data sets cannot produce the transcript.
     """
     first, second = replay_both(neighbours, transcript)
     keys_with_rates = [(keys, rates.get(index, 1.0)) for index, keys in _group_by_index(transcript).items()]
@@ -513,7 +513,7 @@ def mixture_log_ratio(neighbours: Neighbours, transcript: Transcript, rates: Map
 
 
 class Shifts(NamedTuple):
-    """Shifts of sampled releases by a record, along one line each.
+    """Shifts of sampled releases by a record, each along one line.
 
     Args:
         shifts: shifts in standard deviations (Laplace: scales), (n, 2), up with the record of the first data set and
@@ -683,7 +683,7 @@ def are_close(first: LossDistribution, second: LossDistribution, rtol: float) ->
 
 
 def find_loss_distribution(transcript: Transcript, neighbours: Neighbours) -> LossDistribution | None:
-    """Return the distribution of the privacy loss; None if movements depend on the transcript.
+    """Return the distribution of the privacy loss, or None if the shifts of queries depend on the transcript.
 
     Args:
         transcript: transcript of a run.

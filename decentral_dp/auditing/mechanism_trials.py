@@ -1,4 +1,4 @@
-"""Statistical tests of a custom mechanism: its keys, its standard deviation and its privacy cost.
+"""Statistical tests of a custom mechanism: of its keys, its standard deviation and its privacy cost.
 
 Every draw has its own key, as every agent, round and channel has in a run. The tests use two scales, with one and with
 several coordinates:
@@ -53,7 +53,7 @@ _ROOT = seeded_root(0, b"mechanism trials")
 
 
 def find_fault(m: OutsideMechanism) -> str:
-    """Return a description of the first failed check of a mechanism, or "" if all pass.
+    """Return a description of the first test that a mechanism fails, or "" if it passes all tests.
 
     Raises:
         InputError, UserCodeError: a method of the mechanism fails.

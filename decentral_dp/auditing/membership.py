@@ -1,4 +1,4 @@
-"""Membership inference against runs of one scenario: the AUC with its interval, and its upper bound from ε.
+"""Membership inference against runs of a scenario: the AUC with its interval, and the upper bound that ε implies.
 
 The train records of a run (members) are compared with its held-out test records. An adversary that can query the
 published model scores a record by the negative loss of the record with its label.
@@ -54,10 +54,10 @@ from decentral_dp.simulation.summary import claim_of, statement_of
 
 
 class ScoresRecords(Protocol):
-    """Minimax problem with a loss of each record."""
+    """Minimax problem that has a loss for each record."""
 
     def record_losses(self, x: Array, records: Any) -> Array:
-        """Return the losses of records at a published x (p,), (n,)."""
+        """Return the loss of each record, (n,), at a published x (p,)."""
         ...
 
 
@@ -92,7 +92,7 @@ def _finite(values: Array) -> Array:
 
 
 class AttackScore(NamedTuple):
-    """Attack on one run.
+    """Result of the attack on one run.
 
     Args:
         members: number of train records.
@@ -106,14 +106,14 @@ class AttackScore(NamedTuple):
 
 
 def attack_run(job: PlannedJob, published: Mapping[str, Array]) -> AttackScore:
-    """Score all train and test records by the published values of a run.
+    """Score all train and test records by using the published values of a run.
 
     Args:
         job: job of the run.
-        published: channel → values of the agents, (m, d), which are averaged, or of a coordinator, (1, d).
+        published: channel → values of the agents, (m, d), which are averaged, or values of a coordinator, (1, d).
 
     Raises:
-        InputError: as in `require_attackable`, or the values have wrong shapes.
+        InputError: as in `require_attackable`, or the values have the wrong shapes.
     """
     require_attackable(job)
     widths = {"x": job.problem.p} if job.solves == "minimax" else {"x": job.problem.p, "y": job.problem.q}
@@ -137,7 +137,7 @@ def attack_run(job: PlannedJob, published: Mapping[str, Array]) -> AttackScore:
 
 
 def require_attackable(job: PlannedJob) -> None:
-    """Raise InputError for a job without a valid attack.
+    """Raise InputError if there is no valid attack on a job.
 
     Raises:
         InputError: records are stored by their agents or not exchangeable, no records are held out, no model scores
@@ -209,7 +209,7 @@ _REFUSALS: tuple[Refusal[PlannedJob], ...] = (
 
 
 def within_run(epsilon: float, delta: float) -> float:
-    """Bound the AUC of members against exchangeable non-members, if one record is replaced.
+    """Bound the AUC of members against exchangeable non-members, for the adjacency that replaces one record.
 
         (e^ε + δ)/(1 + e^ε) = 1 − (1 − δ)/(1 + e^ε)
 
@@ -239,13 +239,13 @@ class Inference:
 
     Args:
         title: title of the scenario.
-        scores: scores of each run, the run folder first.
+        scores: attack on each run, beginning with that of the run folder.
         epsilon, delta: certified (ε, δ) of the worst agent.
         adjacency: neighbouring relation, such as "replace one record of one agent".
         privacy: guarantee of the runs, from `reporting.privacy.summary_text`.
         ceiling: largest expected AUC at (epsilon, delta).
-        claimed: (ε, δ, ceiling) of a paper's claim; None if there is none.
-        auc: mean AUC over runs with Student's 95 % interval, within [0, 1]; NaN ends for one run.
+        claimed: (ε, δ, ceiling) of a paper's claim, or None if there is no claim.
+        auc: mean AUC over runs with Student's 95 % interval, within [0, 1]. For one run, the ends are NaN.
     """
 
     title: str
@@ -307,16 +307,16 @@ def read_run_folder(folder: Path) -> tuple[PlannedJob, dict[str, Array]]:
 def infer_membership(
     folder: Path, runs: int = 10, progress: Callback | None = None, out: Path | None = None
 ) -> Inference:
-    """Attack the membership of train records of a run by its published values.
+    """Run a membership inference attack on the train records of a run through its published values.
 
     Args:
         folder: folder of a run.
-        runs: number of runs, including that of the folder.
+        runs: number of runs, including the run in the folder.
         progress: callback that receives a `Progress` for "runs".
         out: path of a new JSON file for all numbers.
 
     Returns:
-        The AUC with its interval over runs, and its ceiling by the certified ε.
+        The AUC with its interval over runs, and the ceiling that the certified ε implies.
 
     Raises:
         InputError: as in `read_run_folder` and `require_attackable`, or `out` exists.
@@ -352,7 +352,7 @@ def infer_membership(
 
 
 def judge_attacks(job: PlannedJob, scores: Sequence[AttackScore]) -> Inference:
-    """Compare the AUC with the ceilings of the certified and the claimed ε.
+    """Compare the AUC with the ceilings that the certified and the claimed ε imply.
 
     Args:
         job: job of the runs.

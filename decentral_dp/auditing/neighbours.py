@@ -1,4 +1,4 @@
-"""Search for two neighbouring data sets whose queries differ most.
+"""Search for the two neighbouring data sets whose queries differ most.
 
 The victim is the agent with the largest ε, and the record is the first of its split. For other units, the first k
 records of the agent, or all its records, are copies of one candidate, or contribute nothing in one of the data sets.
@@ -39,7 +39,7 @@ _STRUCTURED_RECORDS = ("Trajectories", "MetaRecords", "QuadraticRecords", "Real"
 
 
 def add_copies(neighbours: Neighbours) -> Neighbours:
-    """Return the same pair of records among copies of the second record."""
+    """Return the same pair of records, with all other records replaced by copies of the second record."""
     place = neighbours.split, neighbours.victim
     first, second = (
         take(w.records[neighbours.split][neighbours.victim], slice(0, 1)) for w in (neighbours.first, neighbours.second)
@@ -54,7 +54,7 @@ def add_copies(neighbours: Neighbours) -> Neighbours:
 
 
 def find_farthest(job: PlannedJob, seed_root: bytes) -> Neighbours:
-    """Return the pair of data sets with the largest difference of queries on a transcript of the job.
+    """Return the pair of data sets whose queries differ most on a transcript of the job.
 
     Args:
         job: job with its records.
@@ -153,7 +153,7 @@ def find_neighbours(job: PlannedJob, root: bytes) -> Neighbours:
 
     Args:
         job: job to audit.
-        root: noise key of the runs of the search.
+        root: noise key of the runs in the search.
     """
     pair = find_farthest(job, root)
     rates = [(c.sampling, rate) for c in job.ledger.channels for rate in c.rate.values()]

@@ -83,7 +83,7 @@ class NetworkBudget:
         observers: sets of agents, ascending.
         mu: value of μ for each pair, (o, m); NaN if the victim is a member of the observer.
         arrival: first round that reads the worst record, (o, m); −1 if mu is NaN.
-        total: value of μ for all messages, (m,), at least as large as mu.
+        total: value of μ against an adversary that observes all messages, (m,), which is at least mu.
     """
 
     observers: tuple[tuple[int, ...], ...]
@@ -130,10 +130,11 @@ def pairwise(
     Args:
         mixing: mixing matrix W, (m, m), dense or sparse.
         contraction: factor c of each round, (T,) or (T, m).
-        injected: movement g of λ_t u_t by one replaced record, (T, m).
+        injected: largest change g of λ_t u_t when one record is replaced, (T, m).
         noise: standard deviation s of the release with index t + 1, (T, m).
-        observers: sets of agents; by default every agent.
-        arrivals: whether a record of an agent is first read in round t, (T, m); by default all are read in round 0.
+        observers: sets of agents. By default, every agent is an observer.
+        arrivals: whether a record of an agent is first read in round t, (T, m). By default all are first read in round
+            0.
         share: factor k of each round, (T,) or (T, m); default 1.
         progress: callback that receives the number of observers completed and the total.
 
@@ -209,14 +210,14 @@ def _per_agent(values: Array, m: int) -> Array:
 def observer_sets(
     coalitions: Sequence[Sequence[int | str]] | None, labels: Sequence[str]
 ) -> tuple[tuple[int, ...], ...]:
-    """Return the observers as ascending sets of agents' numbers; by default every agent.
+    """Return the observers as ascending sets of agents' numbers. By default, every agent is an observer.
 
     Args:
         coalitions: sets of agents, by number or by name.
         labels: names of the agents.
 
     Raises:
-        InputError: a set is empty, names an unknown agent, or has all agents, so that no victim is left.
+        InputError: a set is empty, names an unknown agent, or contains all agents, so that no victim is left.
 
     Example:
         >>> observer_sets(None, "abc"), observer_sets([["c", 0]], "abc")
@@ -285,7 +286,7 @@ def _filter(gossip: _Gossip) -> Iterator[tuple[Array, Array]]:
 
 
 class Messages(NamedTuple):
-    """Numbers on which messages depend.
+    """Numbers that determine the messages.
 
     Args:
         mixing: mixing matrix W, (m, m).
@@ -294,7 +295,7 @@ class Messages(NamedTuple):
         dimension: dimension d of a message.
         sum_error: error E of summing and clipping, (T, m).
         start: largest |ṽ_0|.
-        largest_addition: largest addition of a round to a coordinate, without noise, (T,).
+        largest_addition: largest amount that a round adds to a coordinate, without noise, (T,).
     """
 
     mixing: Array
@@ -339,7 +340,7 @@ def rounding(messages: Messages, observers: tuple[tuple[int, ...], ...]) -> Arra
 def certified_epsilon(
     mu: Array, nu: Array, draws: NDArray[np.int64], dimension: int, delta: float, total_epsilon: Array
 ) -> Array:
-    """Compute ε for float64 messages.
+    """Compute the ε that holds for float64 messages.
 
     Args:
         mu: exact μ, (o, m), NaN (as the result) if the victim is a member of the observer.
@@ -347,7 +348,7 @@ def certified_epsilon(
         draws: number of normal variates outside the observer, (o,).
         dimension: dimension of a message.
         delta: δ of the guarantee.
-        total_epsilon: ε of all messages, (m,).
+        total_epsilon: ε against an adversary that observes all messages, (m,).
 
     Returns:
         ε of each pair, (o, m), at most `total_epsilon`.

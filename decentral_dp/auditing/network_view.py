@@ -195,8 +195,8 @@ class NetworkView:
         epsilon_total, certified_total: the same ε against an adversary that observes all messages, (m,).
         name: name of the graph.
         labels: names of the agents.
-        linear: value of μ of linear gossip, (o, m), for training only.
-        published: models that the adversary also receives (`privacy.adversary`); "all_messages" means none.
+        linear: μ of linear gossip, (o, m), which is set for training only.
+        published: models that the adversary also receives (`privacy.adversary`). "all_messages" means none.
         has_equal_noise: whether all agents are accounted with the smallest noise of any agent, which takes less time.
 
     Example:
@@ -221,7 +221,7 @@ class NetworkView:
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """Assumptions of the numbers, in sentences."""
+        """Assumptions on which the numbers depend, in sentences."""
         if self.linear is None:
             return ASSUMPTIONS
         observed, training = ASSUMPTIONS[1], OF_TRAINING
@@ -241,7 +241,7 @@ class NetworkView:
 
     @property
     def observes_single_agents(self) -> bool:
-        """Whether the adversaries are all agents, one at a time."""
+        """Whether each agent is an adversary and there are no coalitions."""
         return self.pairs.observers == tuple((i,) for i in range(len(self.labels)))
 
     def adversary(self, row: int) -> str:
@@ -259,7 +259,7 @@ class NetworkView:
         return f"<NetworkView {self.name!r}: {number} {word} of {len(self.labels)} agents, {spent}>"
 
     def at_distance(self, epsilon: Array | None = None) -> dict[int, float]:
-        """Return the largest ε of the pairs at each distance in edges.
+        """Return the largest ε of any pair at each distance, in edges.
 
         Args:
             epsilon: ε of each pair, (o, m): `certified` (the default) or `reference`.
@@ -270,7 +270,7 @@ class NetworkView:
         return {int(links): float(outside[distance == links].max()) for links in np.unique(distance)}
 
     def to_frame(self) -> pd.DataFrame:
-        """Return the table of `network.parquet`, one row for each adversary and each victim outside it.
+        """Return the table of `network.parquet`, with one row for each adversary and each victim outside it.
 
         The column adversary is text, such as "0+3", and victim is a number. The columns adversary_name and victim_name
         have names of agents. Training also has mu_linear, epsilon_linear, mu_certified and mu_everything.
@@ -309,11 +309,11 @@ def compute_view(
     coalitions: Sequence[Sequence[int | str]] | None = None,
     progress: Callback | None = None,
 ) -> NetworkView:
-    """Compute the ε of every pair of an adversary and a victim.
+    """Compute ε for every pair of an adversary and a victim.
 
     Args:
         job_plan: planned job.
-        coalitions: sets of colluding agents, by number or by name; by default each agent is an adversary.
+        coalitions: sets of colluding agents, by number or by name. By default, each agent is an adversary.
         progress: callback that receives a `Progress` for "adversaries".
 
     Raises:

@@ -1,4 +1,4 @@
-"""Figure of network DP: the certified ε of every pair of agents over their distance.
+"""Figure of network DP: the certified ε of every pair of agents against their distance.
 
 Thick lines hold for float64 messages. Thin lines hold in real arithmetic. For training they show the ε of linear
 gossip, which is not a bound.
@@ -25,10 +25,10 @@ LEAST_DRAWN = 1e-3
 
 
 def write_distances(view: NetworkView, folder: Path) -> list[Path]:
-    """Draw "distance" into a folder: the certified ε of every pair over the number of edges between them.
+    """Draw the figure "distance" into a folder: every pair's certified ε against the number of edges between them.
 
     Returns:
-        The paths that were written.
+        The paths of the written files.
     """
     from matplotlib.ticker import MaxNLocator
 

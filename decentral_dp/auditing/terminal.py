@@ -176,8 +176,8 @@ def network_command(
     Args:
         scenario: shipped name, or file.
         overrides: "table.key=value".
-        out: output folder; None writes nothing.
-        coalitions: colluding agents, as "0,3"; by default each agent is an adversary.
+        out: output folder. With None, nothing is written.
+        coalitions: colluding agents, such as "0,3". By default, each agent is an adversary.
         as_json: whether to print one JSON object instead of text.
 
     Raises:

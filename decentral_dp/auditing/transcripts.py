@@ -1,4 +1,4 @@
-"""Transcripts of runs, and the releases of another data set on the same transcript.
+"""Transcripts of runs, and the queries of another data set on the same transcript.
 
 `observe` runs a job and records every message. `replay` runs the releasing participant again on other records, with its
 releases prescribed: it returns the queries of that data set for the same messages. In gossip, that participant is the
@@ -63,7 +63,7 @@ class Membership:
 
 
 def prescribe_agent(node: AgentNode, membership: Membership) -> AgentNode:
-    """Prescribe whether the minibatches of one agent have its first record.
+    """Prescribe whether the minibatches of one agent contain its first record.
 
     Args:
         node: node of a block with this agent only.
@@ -89,7 +89,7 @@ def prescribe_agent(node: AgentNode, membership: Membership) -> AgentNode:
 
 
 def prescribe_coordinator(node: CoordinatorNode, victim: int, membership: Membership) -> CoordinatorNode:
-    """Prescribe whether a coordinator's Poisson samples have the first record of one agent.
+    """Prescribe whether a coordinator's Poisson samples contain the first record of one agent.
 
     Args:
         node: node of the coordinator.
@@ -137,7 +137,7 @@ _BOX_CELLS = (4096, 128, 24)
 
 
 class ChoiceDistribution(NamedTuple):
-    """Points (n, p) of a distribution (of a box the centres of equal cells), and their log-probabilities (n,)."""
+    """Points of a distribution, (n, p), or for a box the centres of equal cells, and their log-probabilities, (n,)."""
 
     points: Array
     logs: Array
@@ -161,7 +161,7 @@ def compute_choice(choice: Any, scale: float) -> ChoiceDistribution | None:
         scale: scale of the mechanism.
 
     Returns:
-        The distribution; None if the choice is not random, or if it is unknown (a walk that stops early).
+        The distribution, or None if the choice is not random or its distribution is unknown (a walk that stops early).
 
     Limits:
         The density in a cell of a box is taken to be the density at its centre.
@@ -187,7 +187,7 @@ def _normalise(points: Array, logs: Array) -> ChoiceDistribution:
 
 
 class Query(NamedTuple):
-    """Value before noise: public and private part, (d,) each; private is None for a plain array."""
+    """Value before noise: its public and its private part, (d,) each. For a plain array, private is None."""
 
     public: Array
     private: Array | None
@@ -198,7 +198,7 @@ Made = Query | ChoiceDistribution
 
 
 class Noise(NamedTuple):
-    """Noise of a release: mechanism, scale, and number of coordinates."""
+    """Noise of a release: its mechanism, its scale, and the number of coordinates."""
 
     mechanism: NoiseMechanism
     scale: float
@@ -218,7 +218,7 @@ class Transcript(NamedTuple):
 
     Args:
         releases: key → release of the releasing participant, (d,).
-        noise: key → noise of the release; None without noise, and for a random choice.
+        noise: key → noise of the release, or None without noise and for a random choice.
         messages: messages of gossip, for each exchange and block.
         published: all values published at the end, (k,).
         queries: key → value before noise.
@@ -242,7 +242,7 @@ class Transcript(NamedTuple):
 
     @property
     def is_replayable(self) -> bool:
-        """Whether a replay determines all queries, and the distribution of all noise is known."""
+        """Whether a replay determines all queries and the distribution of all noise is known."""
         is_known = all(n is None or n.mechanism in (GAUSSIAN, LAPLACE) for n in self.noise.values())
         return is_known and self.releases.keys() == self.queries.keys() | self.choices.keys()
 
@@ -332,7 +332,7 @@ class _Scripted:
 
 @singledispatch
 def observe(job: Any, victim: int) -> Transcript:
-    """Run a job with its noise, and record its messages and the releases of `victim`."""
+    """Run a job with its noise, and record all messages and the releases of `victim`."""
     node = job.coordinator_node()
     releaser = _Listening(node.make_releaser())
     last = LocalEngine().coordinate(node._replace(make_releaser=lambda: releaser), job.rounds).last_snapshot
@@ -346,7 +346,7 @@ def replay(job: Any, victim: int, transcript: Transcript, membership: Membership
         job: job with the records of the data set. All other records are drawn as in the transcript.
         victim: index of the releasing agent in gossip.
         transcript: transcript of another run.
-        membership: whether the victim's record is in the samples; by default as drawn.
+        membership: whether the victim's record is in the samples. By default, samples are as drawn.
 
     Returns:
         (index, channel) → value before noise, or distribution of a random choice.
@@ -428,7 +428,7 @@ def _condition_on_shared_noise(
 
 
 def worst_colluders(pairs: PairNoise, victim: int, rounds: Iterable[int]) -> NDArray[np.int64]:
-    """Choose colluding agents (q,), ascending, greedily to minimise the victim's remaining noise."""
+    """Choose colluding agents, (q,), in ascending order, greedily so as to minimise the victim's remaining noise."""
     few = list(dict.fromkeys(rounds))[:_ROUNDS]
     colluders: list[int] = []
 
@@ -526,9 +526,9 @@ _Values = dict[str, tuple[Array, Array | None]]
 
 
 def runs_at_once(job: PlannedJob) -> int:
-    """Return the number of runs of a job that are computed together; 1 if they run one by one.
+    """Return the number of runs of a job that are computed together, or 1 if they run one by one.
 
-    Transcripts and replays are bitwise those of single runs.
+    Transcripts and replays are bitwise equal to those of single runs.
     """
     numbers = job.n_agents * sum(c.dimension * c.rounds.size for c in job.ledger.channels)
     return max(1, min(most_joined(job), _MOST_NUMBERS // max(numbers, 1)))

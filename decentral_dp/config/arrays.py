@@ -1,4 +1,4 @@
-"""Scenarios of one-level training from arrays: features, labels and their agents, without a scenario's file."""
+"""Scenarios of one-level training from arrays of features, labels and agents, without a scenario file."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _RING = 3
 
 
 class PrivacyWarning(UserWarning):
-    """Warning about a value read from the records without privacy, not covered by ε."""
+    """Warning about a value that is read from the records without privacy, so that ε does not cover it."""
 
 
 class ScaleWarning(UserWarning):
-    """Warning about features or labels outside their range, or features of very different scales."""
+    """Warning about features or labels outside their range, or about features with very different scales."""
 
 
 # Content of a scenario, without the keys that the caller sets, and its data: features, labels, names of the features,
@@ -42,7 +42,7 @@ def training_scenario(
     owner: NDArray[np.int64] | None,
     agents: Sequence[str] = (),
 ) -> ArrayScenario:
-    """Return the scenario of D-SGD on arrays, without a graph and ε.
+    """Return the scenario of D-SGD on arrays, still without a graph and without ε.
 
     Args:
         problem: keys of the [problem] table.
@@ -50,8 +50,8 @@ def training_scenario(
         features: features of the records, (n, d).
         labels: labels of the records, (n,).
         names: names of the features.
-        owner: agent of each record, (n,); None partitions the records evenly.
-        agents: names of the agents; default none.
+        owner: agent of each record, (n,). None partitions the records evenly.
+        agents: names of the agents. By default, agents have no names.
 
     Warns:
         ScaleWarning: most values of a feature, or of the labels, lie outside their range.
@@ -95,18 +95,19 @@ def scenario_of_arrays(
     classes: Sequence[Any] | None = None,
     label_range: Sequence[float] | None = None,
 ) -> ArrayScenario:
-    """Return the scenario of a classification or a regression on arrays.
+    """Return the scenario of a classification or regression task on arrays.
 
     Args:
-        X: features, (n, d), a DataFrame, or a list of these, one for each agent.
-        y: labels, (n,), a list of arrays, one for each agent, or the name of a column of X.
-        agents: agent of each record, (n,), numbers or names, or the name of a column of X; or a number of agents.
-        data_range: public (low, high) of the features, each a number or one for each feature.
+        X: features, (n, d), as an array, a DataFrame, or a list of these with one entry for each agent.
+        y: labels, (n,), as an array, a list of arrays with one entry for each agent, or the name of a column of X.
+        agents: agent of each record, (n,), as numbers, names or the name of a column of X, or the number of agents.
+        data_range: public range (low, high) of the features. Each end is one number, or one number for each feature.
         classes: allowed labels.
-        label_range: public (low, high) of numeric labels.
+        label_range: public range (low, high) of numeric labels.
 
     Returns:
-        The scenario. With neither `classes` nor `label_range`, they are inferred from y, with a `PrivacyWarning`.
+        The scenario. If neither `classes` nor `label_range` is given, they are inferred from y, with a
+        `PrivacyWarning`.
 
     Raises:
         InputError: an argument is invalid.
@@ -153,7 +154,7 @@ def scenario_of_arrays(
 
 
 def join_agents(X: Any, y: Any) -> tuple[Any, Any, NDArray[np.int64] | None]:
-    """Join lists of arrays, one for each agent: (n, d), (n,), and the agent of each record; other values are unchanged.
+    """Join lists with one array for each agent: (n, d), (n,), and the agent of each record. Keep other values.
 
     Raises:
         InputError: the arrays have different shapes.
@@ -185,12 +186,12 @@ def join_agents(X: Any, y: Any) -> tuple[Any, Any, NDArray[np.int64] | None]:
 def encode_classes(
     class_list: Sequence[Any] | None, labels: NDArray[Any], binary: bool = False
 ) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """Return the classes and the index of every label.
+    """Return the classes, and the class index of every label.
 
     Args:
-        class_list: allowed labels; None infers them from the data, with a `PrivacyWarning`.
+        class_list: allowed labels. None infers them from the data, with a `PrivacyWarning`.
         labels: labels of the records, (n,).
-        binary: whether exactly two classes are allowed; default False.
+        binary: whether there must be exactly two classes. The default is False.
 
     Returns:
         The classes, (c,), sorted if inferred from the labels, and the index of each label, (n,).
@@ -220,12 +221,12 @@ def encode_classes(
 
 
 def number_owners(owners: ArrayLike, n: int, agents: int | None = None) -> tuple[NDArray[np.int64], tuple[str, ...]]:
-    """Return the number of each record's agent, (n,), and the agents' names.
+    """Return the number of each record's agent, (n,), and the names of the agents.
 
     Args:
         owners: agent of each record, (n,), numbers or names.
         n: number of records.
-        agents: number of agents; None if it is not declared.
+        agents: number of agents, or None if it is not declared.
 
     Raises:
         InputError: a record has no agent, or the number of agents differs from `agents`.
@@ -276,7 +277,7 @@ def infer_label_range(labels: NDArray[Any]) -> tuple[float, float]:
 
 
 def check_label_range(limits: Any) -> list[float]:
-    """Return [low, high] of labels. Raises InputError unless there are two numbers."""
+    """Return the label range as [low, high]. Raises InputError unless it consists of two numbers."""
     problem = (
         f"label_range: invalid (got {limits!r}, expected public (low, high)). Fix: pass for example "
         "label_range=(0, 350)."

@@ -1,4 +1,4 @@
-"""Components of a scenario: registered, custom by module, or Python objects. Each name is resolved once.
+"""Components of a scenario: registered ones, custom ones from modules, or Python objects. Each name is resolved once.
 
 `resolve` is the first step of `build`. All later steps use `Components`.
 """
@@ -72,15 +72,15 @@ _REGISTRIES: Mapping[str, Mapping[str, Any]] = {
 
 
 class Objects(TypedDict, total=False):
-    """Python objects instead of components that a scenario names.
+    """Python objects that replace the components named in a scenario.
 
     Args:
         problem: result of `from_losses`, or an instance of a class (docs/add_a_problem.md).
         algorithm: an instance of its dataclass.
         mechanism: an instance of a class (docs/add_a_mechanism.md).
         topology: a `networkx.Graph`, a `Topology`, pairs of agents, a matrix, a list of these, or a function.
-        data: (features, labels), arrays or lists of one array for each agent, a dict of columns, a pandas `DataFrame`
-            with the column problem.label, or a `Dataset`.
+        data: (features, labels) as arrays or as lists with one array for each agent, a dict of columns, a pandas
+            `DataFrame` with the column problem.label, or a `Dataset`.
         partition: a function of labels and agents.
     """
 
@@ -100,12 +100,12 @@ class Components:
         scenario: scenario of the components.
         files: (table, …, key) → absolute path of every data file.
         algorithm: entry of the algorithm, with the object if one was passed.
-        keys: keys of the algorithm that the scenario sets.
+        keys: keys of the algorithm that are set in the scenario.
         mechanism: noise mechanism.
         problem: problem component.
         model: custom model of the problem.
         problem_entry: entry of a registered problem; None for a custom one.
-        problem_type: type of the problem, which the algorithm solves.
+        problem_type: type of the problem, which the algorithm must solve.
         topology: graph component.
         data: component of the records.
         partition: partition of the records over the agents.
@@ -134,7 +134,7 @@ class Components:
 
     @property
     def one_level(self) -> bool:
-        """Whether a registered problem has no upper level, and so no validation records."""
+        """Whether the problem is registered and has no upper level, and therefore no validation records."""
         return self.problem_entry is not None and self.problem_entry.one_level
 
     @property
@@ -144,7 +144,7 @@ class Components:
 
     @property
     def strict(self) -> bool:
-        """Whether every access to records must be in the ledger."""
+        """Whether every access to records must have a ledger entry."""
         guarantee = self.scenario.privacy.guarantee
         # ε of published noise is also stated for a trusted coordinator.
         return guarantee == "certified" or (guarantee == "as_published" and self.algorithm.trusts_coordinator)
@@ -186,7 +186,7 @@ class Components:
         return {part.role: digest_of(part.value) for part in (*self._custom, *of_messages)}
 
     def without_records(self) -> Components:
-        """Return components for a plan that draws no synthetic data, if their numbers suffice.
+        """Return components for a plan that draws no synthetic data, if the numbers of records suffice.
 
         Records are needed if custom code reads them, if labels or features decide the partition or the scaling, or if a
         coordinator's problem reads labels.
@@ -220,14 +220,14 @@ def load_components(scenario: Source, overrides: Sequence[str] = (), **objects: 
 
 
 def resolve(s: Scenario) -> Components:
-    """Resolve every name of a scenario to a component.
+    """Resolve every name in a scenario to a component.
 
     Args:
         s: scenario, with Python objects instead of components.
 
     Raises:
-        InputError: a name is unknown, a module does not have the component, the algorithm does not solve the problem,
-            or a Python object of an earlier run is missing.
+        InputError: a name is unknown, a module does not contain the component, the algorithm does not solve the
+            problem, or a Python object of an earlier run is missing.
     """
     missing = next(iter(s.objects), None)
     if missing is not None:
@@ -276,7 +276,7 @@ def _label(s: Scenario, data: Component, files: Files) -> str:
 
 
 def trusted_files(s: Scenario) -> Files:
-    """Return the data files of a scenario, after a check of its code.
+    """Return the data files of a scenario, after checking that its code may be run.
 
     Raises:
         InputError: the scenario of a run folder names code that has not run on this machine before.
@@ -386,7 +386,7 @@ def _mechanism(s: Scenario, trusts_coordinator: bool) -> Mechanism:
 
 
 def named_component(s: Scenario, role: str) -> Component:
-    """Return a component of a scenario, without the function that makes it. Raises InputError."""
+    """Return a component of a scenario without the function that creates it. Raises InputError."""
     value = _object(s, role)
     if value is not None:
         return Component(role, s._object_names[role], value, is_object=True)
@@ -494,14 +494,14 @@ def _check_solved(s: Scenario, problem: Component, registered: ProblemEntry | No
 def inputs_digest(scenario: Scenario, salt: bytes) -> str:
     """Hash the inputs of a scenario: its files, and its custom components.
 
-    Without a salt, the digest would reveal a single unknown value of a file to a search.
+    Without a salt, an adversary could find a single unknown value of a file by search.
 
     Args:
         scenario: loaded scenario.
-        salt: random bytes, at most 64. Only the owner of the files may read them.
+        salt: at most 64 random bytes, which only the owner of the files may read.
 
     Returns:
-        16 hexadecimal digits, equal for all scenarios without inputs.
+        16 hexadecimal digits, which are equal for all scenarios without inputs.
 
     Raises:
         InputError: a file cannot be read.

@@ -47,7 +47,7 @@ def shipped_names(kind: str) -> list[str]:
 
 
 def find(name_or_file: str, kind: str = "scenario") -> Path:
-    """Return the file of a path or shipped name. Raises InputError if it does not exist."""
+    """Return the file that a path or a shipped name refers to. Raises InputError if it does not exist."""
     path, names_shipped = Path(name_or_file), shipped_names(kind)
     if os.path.isfile(path):
         return path
@@ -77,13 +77,14 @@ def load_scenario(
     folder: Path | None = None,
     objects: Collection[str] = (),
 ) -> Scenario:
-    """Read and validate a scenario, as `decentral_dp.load`, with changed keys as text.
+    """Read and validate a scenario, as `decentral_dp.load` does, with changes of keys given as text.
 
     Args:
         scenario: a shipped name, a path, a dict of the same shape, or a loaded scenario.
-        overrides: changes "table.key=value" with a TOML value, a bare word for a string, or null to remove the key.
-        folder: folder in which relative paths of a dict start; by default the working directory.
-        objects: components passed as Python objects. Records and a graph among them need no entry in the scenario.
+        overrides: changes "table.key=value", with a TOML value, a bare word for a string, or null to remove the key.
+        folder: folder in which the relative paths of a dict start. The default is the working directory.
+        objects: components passed as Python objects. Records and a graph passed in this way need no entry in the
+            scenario.
 
     Raises:
         InputError: a key or value is invalid.
@@ -208,7 +209,7 @@ def fill_planned_settings(content: dict[str, Any]) -> dict[str, Any]:
 
 
 def python_value(value: Any) -> Any:
-    """Return a value with Python's numbers and lists instead of NumPy's and tuples, also inside dicts and lists.
+    """Convert NumPy numbers to Python numbers, and tuples and arrays to lists, also inside dicts and lists.
 
     Example:
         >>> import numpy as np
@@ -295,7 +296,7 @@ def assign(content: Mapping[str, Any], keys: Sequence[str], value: Any) -> dict[
 
 
 def toml_value(value: Any) -> str:
-    """Write a value on one line, tables in braces.
+    """Write a value in TOML on one line, with tables in braces.
 
     Example:
         >>> toml_value({"kind": "ring", "agents": 4}), toml_value([1, "a"])
@@ -311,7 +312,7 @@ def toml_value(value: Any) -> str:
 
 
 def toml_key(name: str) -> str:
-    """Write one part of a key, in quotation marks if TOML needs them."""
+    """Write one part of a key, in quotation marks if TOML requires them."""
     import tomli_w
 
     return tomli_w.dumps({name: 0}).rpartition(" = ")[0]
@@ -337,7 +338,7 @@ OBJECT_NAME = "given in Python"
 
 
 def explain(error: ValidationError, root: type[BaseModel] = Scenario) -> str:
-    """Write the most specific error of pydantic about a table of type `root` as one sentence."""
+    """Describe pydantic's most specific error about a table of type `root` in one sentence."""
     complaints = error.errors(include_url=False)
     # All alternatives of a union report errors. The deepest error belongs to the intended alternative.
     first = max(complaints, key=lambda e: (e["type"] == "extra_forbidden", len(e["loc"]), e["type"] == "value_error"))
@@ -528,7 +529,7 @@ def _suggestion(names: Sequence[str], root: type[BaseModel], more: Collection[st
 
 
 def keys_named(name: str) -> str:
-    """Return the keys of a scenario for the last part of a key or for its name in other libraries; "" for other names.
+    """Return the scenario keys for the last part of a key or for its name in other libraries, or "" for other names.
 
     Example:
         >>> keys_named("--epsilon"), keys_named("target_epsilon"), keys_named("--colour")
@@ -540,7 +541,7 @@ def keys_named(name: str) -> str:
 
 
 def our_algorithm(name: str) -> str:
-    """Return the kind of an algorithm with this name in other libraries; any other name is unchanged.
+    """Return the kind of the algorithm that has this name in other libraries. Any other name is returned unchanged.
 
     Example:
         >>> our_algorithm("DP-SGD"), our_algorithm("choco")

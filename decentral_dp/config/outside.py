@@ -60,14 +60,14 @@ KEYS: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Component:
-    """A problem, model, graph, data set, partition, compressor, attack or aggregation of a scenario.
+    """Component of a scenario: a problem, model, graph, data set, partition, compressor, attack or aggregation.
 
     Args:
         role: a key of `KEYS`.
-        name: name in the scenario; for an object, its name or that of its type.
-        value: class, function or object of a custom component; None for a registered component or a file.
-        is_object: whether it was passed as a Python object.
-        label: name of the data for display; "" if their source names them.
+        name: name in the scenario, or for an object its name or the name of its type.
+        value: class, function or object of a custom component, or None for a registered component or a file.
+        is_object: whether the component was passed as a Python object.
+        label: name of the data for display, or "" if the data are named by their source.
         make: function that builds the graph, the records (from agents, certified, drawn), the partition, a custom
             problem, or a custom compressor, attack or aggregation; None for a registered component.
     """
@@ -103,7 +103,7 @@ def instance(problem: Component, keys: Mapping[str, Any]) -> Any:
         keys: keys of the [problem] table, except those that every problem has.
 
     Returns:
-        The object; for a function, a partial that still needs public facts of the data.
+        The object, or for a function a partial that still needs public facts about the data.
 
     Raises:
         InputError: an option is invalid, or the class raises.
@@ -153,7 +153,7 @@ def _refuse_options(options: Mapping[str, Any], table: str, name: str) -> None:
 def checked_options(
     options: Mapping[str, inspect.Parameter], values: Mapping[str, Any], table: str, name: str
 ) -> dict[str, Any]:
-    """Check values of a scenario against the parameters of a custom class or function.
+    """Check the values in a scenario against the parameters of a custom class or function.
 
     Args:
         options: key → parameter; numbers must be finite.
@@ -165,7 +165,7 @@ def checked_options(
         Key → value of the keys in the scenario.
 
     Raises:
-        InputError: a key is unknown or missing, is a key of every problem, or has a value of another type.
+        InputError: a key is unknown or missing, is a key that every problem has, or has a value of the wrong type.
     """
     for key in options if table == "problem" else ():
         if key in ProblemTable.model_fields:
@@ -243,7 +243,7 @@ def _one_or_several(value: Any, name: str, table: TopologyTable, seed: int) -> T
 
 
 def _several(graphs: Iterable[Any], name: str, table: TopologyTable) -> list[Topology]:
-    """Return the graphs of the rounds, with equal graphs as one object. Raises InputError."""
+    """Return the graphs of the rounds, in which equal graphs share one object. Raises InputError."""
     by_content: dict[bytes, Topology] = {}
     topologies = []
     for k, graph in enumerate(graphs):
@@ -295,9 +295,9 @@ def build_dataset(data: Component, table: ProblemTable, seed: int, agents: int, 
     """Return the data set of a custom function or of records in memory.
 
     Args:
-        data: function or records: a `Dataset`, a table of columns, features and labels, or a DataFrame with
-            the column problem.label.
-        table: table of the scenario; its classes are read.
+        data: function, or records as a `Dataset`, a table of columns, features and labels, or a DataFrame with the
+            column problem.label.
+        table: table [problem] of the scenario, from which the classes are read.
         seed: public seed, passed to a function with this parameter.
         agents: number of agents, passed to a function with this parameter.
         certified: whether undeclared classes raise InputError instead of being discovered.
@@ -306,7 +306,8 @@ def build_dataset(data: Component, table: ProblemTable, seed: int, agents: int, 
         The data set.
 
     Raises:
-        InputError: a key does not apply to such records, a function raises, or the records are invalid.
+        InputError: a key does not apply to records of this kind, a function raises an error, or the records are
+            invalid.
     """
     records, name = data.value, data.name
     if callable(records) and not isinstance(records, Dataset):
@@ -394,7 +395,7 @@ def _as_dataset(records: Any, name: str, classes: Sequence[Any] | None, certifie
 
 
 def dealer(partition: Component) -> Callable[..., Any]:
-    """Return the partition function, which receives the labels, classes, agents and seed that are its parameters.
+    """Return the partition function. It receives those of labels, classes, agents and seed that are its parameters.
 
     Raises:
         InputError: the value is not a function.
@@ -414,7 +415,7 @@ def dealer(partition: Component) -> Callable[..., Any]:
 
 
 def parameters(make: Callable[..., Any], key: str, name: str) -> dict[str, inspect.Parameter]:
-    """Return the parameters of a custom class or function by name, with their types.
+    """Return the parameters of a custom class or function, with their types, by name.
 
     Args:
         make: class or function.

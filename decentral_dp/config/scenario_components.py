@@ -1,4 +1,4 @@
-"""Records, problem, algorithm, clipping norms and sampling of a job, made from the components of a scenario."""
+"""Records, problem, algorithm, clipping norms and sampling of a job, built from the components of a scenario."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ _ALGORITHM: tuple[Refusal[Components], ...] = (
 
 
 def check_sizes(c: Components) -> None:
-    """Raise InputError for synthetic records that exceed the memory, before a graph is built."""
+    """Raise InputError, before a graph is built, if the synthetic records would exceed the memory."""
     agents, table = c.scenario.topology.agents, c.scenario.problem.synthetic
     if c.scenario.problem.data in SYNTHETIC and c.draws_records and agents is not None:
         sizes = {"records": table.records, "test_records": table.test_records, "d": table.dimension}
@@ -132,7 +132,7 @@ def check_sizes(c: Components) -> None:
 
 
 def deal(c: Components, n_agents: int) -> tuple[Shards, AgentShards | None]:
-    """Return the partitioned and split records, or public facts about them and the files of the agents.
+    """Return the partitioned and split records, or only public facts about them together with the agents' files.
 
     Raises InputError.
     """
@@ -239,22 +239,22 @@ def algorithm_of(c: Components) -> AnyAlgorithm:
 
 
 def _value(value: Any) -> Any:
-    """Return the value of a key in the type of the algorithm's field."""
+    """Return the value of a key, converted to the type of the algorithm's field."""
     if isinstance(value, Schedule):
         return StepSize(value.scale, value.decay, schedule_points(value.points))
     return tuple(value) if isinstance(value, list) else value
 
 
 def check_terms(c: Components, terms: Collection[str]) -> None:
-    """Check that the problem and the form of privacy.clip fit the terms in the releases of the algorithm.
+    """Check that the problem and the form of privacy.clip suit the terms that the algorithm releases.
 
     Args:
         c: components of the scenario.
-        terms: terms in the releases of the algorithm.
+        terms: terms that the algorithm releases.
 
     Raises:
-        InputError: the problem has one level and the releases read more than the gradient of the lower loss, or
-            several gradients have one clipping norm, or one gradient has a table of norms.
+        InputError: the problem has one level but the releases read more than the gradient of the lower loss, several
+            gradients share one clipping norm, or a single gradient has a table of norms.
     """
     clip, kind = c.scenario.privacy.clip, c.scenario.algorithm.kind
     is_bilevel = c.algorithm.trusts_coordinator or not set(terms) <= set(ONE_LEVEL)
@@ -294,13 +294,13 @@ def link_keys(s: Scenario, topology: Topology) -> str:
 
 
 def check_server(s: Scenario, topology: Topology) -> None:
-    """Raise InputError for keys of messages along edges if agents answer a server."""
+    """Raise InputError for keys about messages along edges if the agents answer a server."""
     if key := link_keys(s, topology):
         raise InputError(f"{key}: the agents of {s.algorithm.kind} send messages to a server only. Fix: remove it.")
 
 
 def problem_options(c: Components) -> dict[str, Any]:
-    """Return the options of the problem by key of [problem], without reading records.
+    """Return the options of the problem, by their key in [problem], without reading records.
 
     Raises InputError for a missing key, or one that the problem does not support.
     """
@@ -338,11 +338,11 @@ def _build_registered(entry: ProblemEntry, options: Mapping[str, Any], facts: Pr
 
 
 def predictor_of(s: Scenario, facts: ProblemFacts) -> Predictor | None:
-    """Return the registered problem for predictions; None if it is custom or cannot predict.
+    """Return the registered problem for predictions, or None if the problem is custom or cannot predict.
 
     Args:
         s: scenario with the problem.
-        facts: public facts of its data.
+        facts: public facts about its data.
     """
     entry = PROBLEMS.get(s.problem.kind)
     if entry is None:
@@ -363,7 +363,8 @@ def clip_of(s: Scenario, norm: Norm) -> Clip:
 def with_clip(problem: Any, s: Scenario, clip: Clip) -> Any:
     """Return a planned problem with the clipping norms of the last round.
 
-    It is unchanged if local steps are clipped together. The clipping norm of x applies to privately centred features.
+    The problem is returned unchanged if local steps are clipped jointly. The clipping norm of x applies to privately
+    centred features.
     """
     whole = s.privacy.unit == "agent" and s.algorithm.own_keys().get("local_steps")
     knows = isinstance(problem, PlannedTraining) and not whole and s.privacy.guarantee != "as_published"
@@ -389,7 +390,7 @@ def _facts(c: Components, shards: Shards) -> ProblemFacts:
 
 
 def make_problem(c: Components, shards: Shards) -> Any:
-    """Build a registered problem, or a custom one as a whole or by formulas of single records. Raises InputError."""
+    """Build a registered problem, or a custom one, either whole or from per-record formulas. Raises InputError."""
     if c.problem_entry is not None:
         problem = _build_registered(c.problem_entry, problem_options(c), _facts(c, shards))
         limits = shards.label_range
@@ -414,7 +415,7 @@ def make_problem(c: Components, shards: Shards) -> Any:
 
 
 def check_run_device(c: Components) -> None:
-    """Raise InputError for a device that is absent or that the problem does not use, without reading records."""
+    """Raise InputError for a device that is missing or that the problem does not use, without reading records."""
     s, entry, device = c.scenario, c.problem_entry, c.scenario.run.device
     if device != "cpu" and entry is not None and not c.problem_type.uses_devices:
         raise InputError(_on_processor(entry.kind))

@@ -1,4 +1,4 @@
-"""Example tables [algorithm] and [privacy] of an algorithm, with every key that it needs."""
+"""Example tables [algorithm] and [privacy] for an algorithm, with every key that it requires."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from decentral_dp.problems.protocol import CLIP_OF_TERM
 
 
 def algorithm_tables(entry: Entry) -> str:
-    """Write the tables [algorithm] and [privacy] of a certified run of an algorithm."""
+    """Write the tables [algorithm] and [privacy] for a certified run of an algorithm."""
     if entry.trusts_coordinator:
         return _trusted_tables(entry)
     required_options = [option for option in entry.keys if option.required]
@@ -56,7 +56,7 @@ def _several(entry: Entry, key: str) -> list[str]:
 
 
 def channel_terms(entry: Entry) -> set[str]:
-    """Return the terms in the releases of a gossip algorithm."""
+    """Return the terms that a gossip algorithm releases."""
     required_options = [option for option in entry.keys if option.required]
     examples = {o.key: tomllib.loads(o.line)[o.key] for o in required_options}
     values = {o.key: StepSize(1.0) if o.type is StepSize else examples[o.key] for o in required_options}

@@ -1,4 +1,4 @@
-"""Data: records from files, packages and generators, partitioned over agents by public rules."""
+"""Data: records from files, packages and generators, which public rules partition over the agents."""
 
 from decentral_dp.data.dataset import Dataset
 from decentral_dp.data.loaders import DATASETS, ENVIRONMENTS, load_dataset

@@ -64,7 +64,7 @@ _End = Annotated[float, Field(gt=-1e300, lt=1e300)]
 
 
 class ShardEntry(Table):
-    """Public facts of the records of one agent: counts per split, and the SHA-256 of their file."""
+    """Public facts about the records of one agent: the counts per split, and the SHA-256 of the file."""
 
     train: _Records
     validation: _Records
@@ -73,7 +73,7 @@ class ShardEntry(Table):
 
 
 class Manifest(Table):
-    """Public facts of the records of all agents, with the keys of the file.
+    """Public facts about the records of all agents, with the keys of the manifest file.
 
     `features` names the features, or the columns that public rules convert to features.
     """
@@ -105,7 +105,7 @@ class Manifest(Table):
     }
 
     def feature_names(self, rules: ColumnRules | None) -> tuple[str, ...]:
-        """Return the names of the features that public rules make of the columns."""
+        """Return the names of the features that the public rules derive from the columns."""
         if rules is None:
             return self.features
         rules.require_columns(self.features, (), "the manifest")
@@ -113,7 +113,7 @@ class Manifest(Table):
 
     @property
     def digest(self) -> bytes:
-        """Digest of the content, independent of formatting; part of the noise key."""
+        """Digest of the content, which does not depend on formatting and is part of the noise key."""
         content = self.model_dump(mode="json", exclude_none=True, exclude=None if self.notes else {"notes"})
         return blake2b(json.dumps(content, sort_keys=True).encode()).digest()
 
@@ -143,17 +143,18 @@ SECRET = "secret"
 
 @dataclass(frozen=True, eq=False)
 class AgentShards:
-    """Files of the agents' records, and the public rules for reading them.
+    """Files with the agents' records, and the public rules for reading them.
 
     Args:
-        place: path of a file on the machine of the agent, with {agent} for the number of the agent.
+        place: path of the file on each agent's machine, in which {agent} is replaced by the agent's number.
         manifest: public facts of the records.
-        label: label column of CSV and Parquet files, or None.
-        split: split column; None means "split" if it exists.
-        ranges: public ranges of the features; None means unscaled features.
+        label: label column of CSV and Parquet files, or None for other files.
+        split: split column. None means the column "split" if it exists.
+        ranges: public ranges of the features. None means that features are not scaled.
         normalisation: kind of normalisation, as in `make_shards`.
         label_range: public range (low, high) of numeric labels, as in `make_shards`.
-        levels: number of levels: 2 if every agent has train and validation records, 1 for train records only.
+        levels: number of levels, which is 2 if every agent has train and validation records, or 1 for train records
+            only.
         rules: rules that convert the columns of the manifest to features, or None.
         csv: format of CSV files, or None.
     """
@@ -174,7 +175,7 @@ class AgentShards:
         return Path(self.place.replace(AGENT, str(agent))).expanduser()
 
     def public(self) -> Shards:
-        """Return the public description of all records, without reading a file.
+        """Return the public description of all records without reading any of their files.
 
         Raises:
             InputError: an agent has no train or no validation records.
@@ -213,7 +214,7 @@ class AgentShards:
         )
 
     def read_agent(self, agent: int) -> Shards:
-        """Read and scale the records of one agent, as shards of a single agent, on the machine of the agent.
+        """Read and scale the records of one agent on its own machine, and return them as shards of a single agent.
 
         Raises:
             InputError: the file is unreadable, or differs from the manifest.
@@ -253,7 +254,7 @@ class AgentShards:
         )
 
     def secret(self, agent: int) -> bytes:
-        """Return the secret array of an NPZ file, or no bytes. Call it after `read_agent`."""
+        """Return the secret array of an NPZ file, or empty bytes if it has none. Call `read_agent` first."""
         path = self.path(agent)
         location = f"problem.data: {str(path)!r}"
         if path.suffix.lower() != ".npz" or SECRET not in names_in(path, location):
@@ -305,13 +306,13 @@ class AgentShards:
 
 
 def digest_of_shard(path: Path) -> str:
-    """Return the SHA-256 of a file, as in manifests."""
+    """Return the SHA-256 of a file in the form that manifests use."""
     with regular(path, "problem.data").open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def public_ranges(manifest: Manifest, spec: ScaleSpec, rules: ColumnRules | None = None) -> Ranges | None:
-    """Return the ranges of a scale specification, or None for unscaled features."""
+    """Return the ranges of a scale specification, or None if features are not scaled."""
     if spec == "none":
         return None
     names = manifest.feature_names(rules)

@@ -1,4 +1,4 @@
-"""Public rules that turn columns of a raw table into features: the table [problem.columns] of a scenario.
+"""Public rules that convert columns of a raw table to features: the table [problem.columns] of a scenario.
 
 Every rule is declared and reads one record at a time. No mean, vocabulary or date range is estimated from the records,
 so replacing a record changes its own features only.
@@ -51,7 +51,7 @@ Columns: TypeAlias = Mapping[str, NDArray[Any]]
 
 
 class ColumnRules(Table):
-    """Public rules for columns of words, dates, skewed numbers and missing cells, not estimated from records."""
+    """Public rules for columns with words, dates, skewed numbers or missing cells. None is estimated from records."""
 
     drop: list[str] = []
     """Columns that are not features, such as a patient number."""
@@ -113,22 +113,22 @@ class ColumnRules(Table):
                 yield f"fill.{column} is {quoted(value)}, expected {expected}"
 
     def dates(self, column: str) -> tuple[dt.date, dt.date]:
-        """Return the first and the last date of a column of dates."""
+        """Return the first and the last date that are declared for a column."""
         first, _, last = self.date[column].partition(" ")[0].partition(":")
         return dt.date.fromisoformat(first), dt.date.fromisoformat(last)
 
     def date_format(self, column: str) -> str:
-        """Return the format of the cells of a column of dates; empty for ISO 8601."""
+        """Return the date format of a column, which is empty for ISO 8601."""
         return self.date[column].partition(" ")[2].strip()
 
     @property
     def rules_by_column(self) -> dict[str, str]:
-        """Column → first rule that names it."""
+        """Column → the first rule that names the column."""
         return {column: key for key in reversed(type(self).model_fields) for column in getattr(self, key)}
 
     @property
     def text(self) -> set[str]:
-        """Columns that must be read as text."""
+        """Columns whose cells must be read as text."""
         return {*self.categories, *self.date, *self.fill}
 
     def names(self, columns: Iterable[str]) -> tuple[str, ...]:
@@ -145,13 +145,13 @@ class ColumnRules(Table):
         return tuple(f"{column}={word}" for word in self.categories[column]) if column in self.categories else (column,)
 
     def raw(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Return the columns from which features with these names are made, each once, in order."""
+        """Return the columns from which the features with these names are derived, each once, in order."""
         column = {name: raw for raw in self.categories for name in self.names_of(raw)}
         return tuple(dict.fromkeys(column.get(name, name) for name in names))
 
     @property
     def ranges(self) -> dict[str, tuple[float, float]]:
-        """Map each feature to its range by its rule. Scaling to [−1, 1] keeps the values 0 and 1 of categories.
+        """Map each feature to the range of its rule. Scaling to [−1, 1] keeps the values 0 and 1 of categories.
 
         With −1 and 1 instead, records with many categories had nearly equal directions: on a synthetic table of 14
         words the AUC at ε = 1 was 0.76 instead of 0.79.
@@ -182,13 +182,13 @@ class ColumnRules(Table):
 
 
 class Place(NamedTuple):
-    """Fault of a column, and the first record that has it, counted from 1.
+    """Fault of a column, with the number of the first record that has it, counted from 1.
 
     Args:
         kind: key of `_FAULTS`.
         column: name of the column.
         row: number of the record.
-        number: number of the column, from 1, if its name must not be printed; otherwise 0.
+        number: number of the column, counted from 1, if its name must not be printed. It is 0 otherwise.
     """
 
     kind: str
@@ -205,19 +205,19 @@ def encode_features(
     known_faults: Iterable[Place] = (),
     header: Sequence[str] = (),
 ) -> FloatArray:
-    """Convert columns of a raw table to features by public rules, each record separately.
+    """Convert columns of a raw table to features by public rules, one record at a time.
 
     Args:
         columns: column → cells, (n,).
         names: names of the features.
-        rules: rules of [problem.columns]; None if all columns are numbers.
+        rules: rules of [problem.columns], or None if all columns contain numbers.
         location: name of the table in messages.
-        known_faults: faults of other columns, for the same error.
+        known_faults: faults of other columns, which are reported in the same error.
         header: first line of the table if its names may be cells, otherwise empty. Errors then give the number of a
             column that no rule names, instead of its name.
 
     Returns:
-        Features, (n, d), neither scaled nor clipped to date ranges.
+        Features, (n, d), which are neither scaled nor clipped to date ranges.
 
     Raises:
         InputError: a column has missing cells without a constant, or cells that are not numbers or dates. The message
@@ -247,7 +247,7 @@ def encode_features(
 
 
 def describe_faults(faults: Sequence[Place], location: str) -> str:
-    """Describe all unusable columns by their first faulty record, without a cell.
+    """Describe all unusable columns by the first faulty record of each, without printing a cell.
 
     Args:
         wrong: faults of the columns.
@@ -272,12 +272,12 @@ def describe_faults(faults: Sequence[Place], location: str) -> str:
 
 
 def with_rules(dataset: Dataset, rules: ColumnRules | None) -> Dataset:
-    """Return the data set with the ranges and logarithms of its column rules."""
+    """Return the data set with the ranges and logarithms that its column rules declare."""
     return dataset if rules is None else replace(dataset, ranges=rules.ranges, logs=frozenset(rules.log))
 
 
 def cells_of(frame: Any, columns: Iterable[str]) -> dict[str, NDArray[Any]]:
-    """Return the columns of a DataFrame as `encode_features` takes them: column → cells (n,)."""
+    """Return the columns of a DataFrame in the form that `encode_features` takes, column → cells, (n,)."""
     cells: dict[str, NDArray[Any]] = {}
     for column in columns:
         series = frame[column]

@@ -30,27 +30,27 @@ SPLITS = ("train", "validation", "test")
 class Dataset:
     """Records and their public description.
 
-    Error messages give row numbers from 1 and never a value of a record.
+    Error messages contain row numbers, counted from 1, but never a value from a record.
 
     Args:
         features: finite numbers, (n, d).
-        labels: int64 indices into `classes`, (n,), or float64 targets if `classes` is empty.
+        labels: int64 indices of classes in `classes`, (n,), or float64 targets if `classes` is empty.
         classes: declared labels, in the declared order. With two classes the sign is 2·label − 1.
         feature_names: names of the d features.
         source: bundled name or path.
-        agent: owner of each record, (n,), from a column of the data.
-        split: split of each record, "train", "validation" or "test", (n,), from a column of the data.
+        agent: owner of each record, (n,), read from a column of the data.
+        split: split of each record, "train", "validation" or "test", (n,), read from a column of the data.
         image: shape (height, width, channels) of image records. `record.reshape(channels, height, width)` is the image.
-        bounds: declared (low, high) of every feature of every possible record.
-        own_test: size of the test set at the end of the data.
+        bounds: declared range (low, high) of all features of every possible record.
+        own_test: size of the data's own test set, which is at the end of the records.
         notes: sentences that every report on these records prints.
-        test_is_independent: whether "test" records are independent draws from the distribution of all others.
+        test_is_independent: whether "test" records are drawn independently from the distribution of all other records.
         trajectory: shape (L, d) for trajectories of at most L steps with observations in R^d, laid out as in
             `central.trajectories`.
         is_simulated: whether settings and seeds determine every record, so that no digest is needed.
-        has_records: whether records exist. Otherwise features and labels are zeros that take no memory.
-        ranges: feature → range by a public rule.
-        logs: features log(1 + v), whose declared ranges are ranges of v.
+        has_records: whether records exist. If not, features and labels are zeros that take no memory.
+        ranges: feature → range that a public rule declares.
+        logs: features of the form log(1 + v), for which the declared range is that of v.
 
     Raises:
         InputError: shapes, labels or features are inconsistent.
@@ -76,7 +76,7 @@ class Dataset:
 
     @property
     def digest(self) -> bytes:
-        """Digest of the records as loaded, before any arithmetic; empty for simulated records."""
+        """Digest of the records as loaded, before any arithmetic, or "" for simulated records."""
         if self.is_simulated:
             return b""
         columns = (self.features, self.labels, self.agent, self.split)
@@ -115,7 +115,7 @@ class Dataset:
 
 
 def public_generator(seed: int, purpose: str, *more: int) -> np.random.Generator:
-    """Return a generator for public draws, keyed by (seed, purpose, …).
+    """Return a generator of public draws that is keyed by (seed, purpose, …).
 
     Partitions, splits and synthetic records use it. Its draws are public. Do not pass the key of private noise.
     """
@@ -134,12 +134,12 @@ def near_name(name: str, header: Sequence[str], noun: str = "column") -> str:
 
 
 def number_columns(places: Sequence[int]) -> str:
-    """Return "columns 1 and 4" for 0 and 3, without names, which may be cells of a file without a header."""
+    """Return "columns 1 and 4" for 0 and 3. Names are omitted, since they may be cells of a file without a header."""
     return f"column{'s' * (len(places) > 1)} {join_words([str(k + 1) for k in places])}"
 
 
 def missing_cells(cells: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return whether each cell is missing (empty text, NaN, NaT or None), (n,)."""
+    """Return whether each cell is missing, that is, empty text, NaN, NaT or None, (n,)."""
     if cells.dtype.kind == "U":
         return np.asarray(cells == "")
     if cells.dtype.kind == "O":
@@ -173,7 +173,7 @@ def real_array(values: Any, subject: str) -> FloatArray:
 
 
 def refuse_rows(wrong: NDArray[np.bool_], location: str, problem: str) -> None:
-    """Raise InputError with the number of the first invalid record, counted from 1.
+    """Raise an InputError that gives the number of the first invalid record, counted from 1.
 
     Args:
         wrong: mask of invalid records, (n,).
@@ -185,7 +185,7 @@ def refuse_rows(wrong: NDArray[np.bool_], location: str, problem: str) -> None:
 
 
 def plain_cells(values: Any, location: str) -> NDArray[Any]:
-    """Convert one column to numbers, dates or text. Objects of several types become text.
+    """Convert one column to numbers, dates or text. Objects of different types are converted to text.
 
     Args:
         values: cells, (n,).
@@ -224,16 +224,16 @@ def encode_labels(
 
     Args:
         raw: labels as text or numbers, (n,).
-        classes: declared labels. `()` means a numeric target, and None discovers the labels from the records.
-        certified: whether the run has a guarantee. Discovery is then an error, since one record could change every
-            code.
+        classes: declared labels. `()` means a numeric target. With None, the labels are discovered from the records.
+        certified: whether the run has a guarantee. In this case discovery is an error, since one record could change
+            every code.
         source: name of the data in messages.
 
     Returns:
-        Codes or numeric targets, and the labels in the order of their codes.
+        Class indices or numeric targets, and the labels in the order of their indices.
 
     Raises:
-        InputError: a label is undeclared, the run must not discover classes, or there are fewer than two classes.
+        InputError: a label is undeclared, the run may not discover classes, or there are fewer than two classes.
     """
     location = f"problem.data: {source!r}"
     values, inverse = np.unique(plain_cells(raw, f"{location}, label"), return_inverse=True)
@@ -267,7 +267,7 @@ def require_classes(source: str, declared: Sequence[Label] | None, classes: Sequ
 
     Args:
         source: name of the data in messages.
-        declared: labels in the scenario; None if they are left out.
+        declared: labels in the scenario, or None if it does not declare them.
         classes: labels of the data.
     """
     if declared is not None and list(declared) != list(classes):
@@ -277,12 +277,12 @@ def require_classes(source: str, declared: Sequence[Label] | None, classes: Sequ
 
 
 def as_agents(raw: NDArray[Any], location: str, agents: Sequence[Label] | None = None) -> IntArray:
-    """Convert a column to agent numbers, (n,).
+    """Convert an owner column to agent numbers, (n,).
 
     Args:
         raw: whole numbers from 0, (n,), or names.
         location: beginning of an error message.
-        agents: names of the agents, in order; None if they are numbered.
+        agents: names of the agents, in order, or None if the agents are numbered.
 
     Raises:
         InputError: a record has an unknown agent.
@@ -304,7 +304,7 @@ def as_agents(raw: NDArray[Any], location: str, agents: Sequence[Label] | None =
 
 
 def as_split(raw: NDArray[Any], location: str) -> TextArray:
-    """Convert a column to split names, (n,). Raises InputError for other words."""
+    """Convert a column to the names of splits, (n,). Raises InputError for other words."""
     words = np.char.strip(plain_cells(raw, f"{location}, split").astype(np.str_))
     refuse_rows(
         ~np.isin(words, SPLITS),

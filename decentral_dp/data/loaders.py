@@ -1,4 +1,4 @@
-"""Loading of records: bundled and synthetic data sets, files, and data sets of OpenML.
+"""Loading of records: bundled and synthetic data sets, files, and data sets from OpenML.
 
 scikit-learn downloads, verifies and caches data sets of OpenML. Its three bundled data sets are read from its files,
 since the import of scikit-learn takes longer than the rest of `plan`.
@@ -97,17 +97,17 @@ OPENML_NAMES = {"mnist": "mnist_784", "fashion_mnist": "Fashion-MNIST", "cifar10
 
 
 def load_openml(data: str, column_spec: DeclaredColumns) -> Dataset:
-    """Load a data set of OpenML, from the cache of scikit-learn or the network.
+    """Load an OpenML data set from the cache of scikit-learn or from the network.
 
     Args:
-        data: name "openml:NAME" for the first version of a data set, or "openml:NUMBER" for one version.
-        column_spec: declarations of the scenario. Without a label, OpenML's target column is the label.
+        data: "openml:NAME" for the first version of a data set, or "openml:NUMBER" for a specific version.
+        column_spec: declarations of the scenario. If no label is declared, OpenML's target column is the label.
 
     Returns:
-        The records. Data sets of `IMAGES` are images with a test set.
+        The records. The data sets in `IMAGES` are images and have a test set.
 
     Raises:
-        InputError: the data set does not exist, the network is down, or a column is not numeric.
+        InputError: the data set does not exist, the network is unavailable, or a column is not numeric.
     """
     name = _NAME.fullmatch(data)
     if name is None:
@@ -200,20 +200,21 @@ def load_dataset(
     csv: tables.CsvFormat | None = None,
     **sizes: float | None,
 ) -> Dataset:
-    """Load the records that `data` names.
+    """Load the records that `data` refers to.
 
     Args:
         data: key of DATASETS, path of a .csv, .npz or .parquet file, or "openml:NAME".
         n_agents: number of agents of synthetic families and environments.
         seed: public seed of synthetic families and environments.
-        label: label column of a CSV or Parquet file, or of OpenML.
+        label: label column of a CSV or Parquet file, or of an OpenML data set.
         classes: declared labels. `[]` means a numeric target. None is for bundled data, or discovers the labels if not
             certified.
-        agent, split: owner and split columns; None means "agent" and "split" if they exist.
-        root: folder of relative paths.
-        certified: whether undeclared classes are an error.
-        draws_records: whether records are drawn. False gives only the public description of a synthetic family.
-        rules: rules that convert columns to features, for CSV and Parquet files and OpenML.
+        agent, split: owner and split columns. None means the columns "agent" and "split" if they exist.
+        root: folder in which relative paths start.
+        certified: whether it is an error if the classes are not declared.
+        draws_records: whether records are drawn. If False, only the public description of a synthetic family is
+            returned.
+        rules: rules that convert the columns of CSV files, Parquet files and OpenML data sets to features.
         agents: names of the agents in the owner column, in order; None if they are numbered from 0.
         csv: format of a CSV file.
         sizes: sizes of synthetic records; None means a default. `d` is the number of features (200, or 123 for

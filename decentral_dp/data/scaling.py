@@ -1,7 +1,7 @@
 """Scaling and normalisation of features, one record at a time.
 
 Replacing a record must not change any other record. Declared ranges and per-record norms satisfy this. A mean and
-standard deviation fitted on the data would not, so there is no such scale.
+standard deviation fitted to the data would not, so no such scaling is offered.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PUBLIC_RANGES = ("breast_cancer", "digits", "wine")
 
 
 class Ranges(NamedTuple):
-    """Declared ranges of d features.
+    """Declared ranges of the d features.
 
     Args:
         low: lower ends, (d,).
@@ -45,7 +45,7 @@ ScaleSpec: TypeAlias = str | Mapping[str, Any] | Ranges
 
 
 class Normalised(NamedTuple):
-    """Features with bounds on the norm of every possible record.
+    """Features, with bounds on the norm of every possible record.
 
     Args:
         features: feature matrix, (n, d).
@@ -59,7 +59,7 @@ class Normalised(NamedTuple):
 
 
 def apply_ranges(features: FloatArray, ranges: Ranges) -> FloatArray:
-    """Clip v to [low, high] and map it to [−1, 1].
+    """Clip values v to [low, high] and map them to [−1, 1].
 
         2(v − low)/(high − low) − 1, with log v, log low, log high if `log`
 
@@ -90,12 +90,13 @@ def scale(dataset: Dataset, spec: ScaleSpec) -> Dataset:
 
     Args:
         dataset: records.
-        spec: scale specification: "none", "public_ranges" (declared ranges of bundled data and images), a table feature
-            → [low, high] or {low, high, log}, where "*" means every other feature, or the result of `declared_ranges`.
+        spec: scale specification: "none", "public_ranges" (the declared ranges of bundled data and images), a table of
+            feature → [low, high] or {low, high, log}, in which "*" means every other feature, or the result of
+            `declared_ranges`.
 
     Returns:
-        The data set with scaled features and their bounds. Features with a range by a public rule need no entry, and
-        are clipped to it if nothing is scaled.
+        The data set with scaled features and their bounds. Features whose range is declared by a public rule need no
+        entry. They are clipped to this range even if nothing is scaled.
 
     Raises:
         InputError: the specification is unknown or invalid.
@@ -110,14 +111,14 @@ def scale(dataset: Dataset, spec: ScaleSpec) -> Dataset:
 
 
 def shares_cut(dataset: Dataset, spec: ScaleSpec) -> dict[str, float]:
-    """Return the fraction of values outside the declared range of every feature. It reads all records.
+    """Return, for every feature, the fraction of values outside its declared range. This reads all records.
 
     Args:
         dataset: records before `scale`.
         spec: scale specification, as in `scale`.
 
     Returns:
-        Feature → fraction, largest first, without zeros; empty if no ranges are declared.
+        Feature → fraction, largest first and without zeros. The result is empty if no ranges are declared.
     """
     if dataset.bounds is not None or (spec == "none" and not dataset.ranges):
         return {}
@@ -128,7 +129,7 @@ def shares_cut(dataset: Dataset, spec: ScaleSpec) -> dict[str, float]:
 
 
 def placeholder_sentence(spec: ScaleSpec, label_range: Sequence[float] | None = None) -> str:
-    """Name the ranges that are still placeholders, or return "" if there are none.
+    """Return a sentence that names the ranges that are still placeholders, or "" if there are none.
 
     Args:
         spec: scale specification, as in `scale`. A range { low, high, placeholder = true } is a placeholder.
@@ -174,9 +175,9 @@ def scale_labels(dataset: Dataset, label_range: Sequence[float]) -> Dataset:
 
 
 def declared_ranges(dataset: Dataset, spec: ScaleSpec) -> Ranges:
-    """Return the declared ranges of the features. It does not read records.
+    """Return the declared ranges of the features without reading records.
 
-    A feature log(1 + v) has the range of v declared, and the range of log(1 + v) returned.
+    For a feature log(1 + v), the declared range is that of v, and the returned range is that of log(1 + v).
 
     Raises:
         InputError: the specification is unknown or invalid.
@@ -208,13 +209,13 @@ def normalise(features: FloatArray, kind: Normalisation, radius: float = 1.0) ->
 
     Args:
         features: feature matrix, (n, d).
-        kind: kind of normalisation. "l1" and "l2" divide by the norm and multiply by `radius`; a zero record is
+        kind: kind of normalisation. "l1" and "l2" divide by the norm and multiply by `radius`, and leave a zero record
             unchanged. "box" clips coordinates to [−radius, radius]. "none" changes nothing.
         radius: radius of the ball or box, above 0.
 
     Returns:
-        Features and bounds on their exact norms. The factor is smaller by (d + 8)·2⁻⁵³, which covers the rounding of
-        division and summation.
+        The features, and bounds on their exact norms. The factor is reduced by (d + 8)·2⁻⁵³ to account for the rounding
+        of division and summation.
 
     Example:
         >>> unit = normalise(np.array([[3.0, 4.0], [0.0, 0.0]]), "l2")

@@ -44,9 +44,9 @@ AgentParts: TypeAlias = tuple[tuple[IntArray, ...], tuple[IntArray, ...]]
 def select_test(
     dataset: Dataset, *, validation: float | Mapping[str, str] | None = None, test: float | None = None, seed: int
 ) -> IntArray:
-    """Select the test records, before the partition.
+    """Select the test records before the partition.
 
-    Use the test set of the data if there is one. With `validation = {"column": …}`, or with a split column and neither
+    Use the data's own test set if there is one. With `validation = {"column": …}`, or with a split column and neither
     fraction given, use the records that the column calls "test". Otherwise draw the fraction `test` of all records.
 
     Args:
@@ -59,7 +59,7 @@ def select_test(
         Indices of the test records in file order, (n,).
 
     Raises:
-        InputError: a fraction is given although the data or a column select the test records.
+        InputError: a fraction is given although the data or a column already determine the test records.
     """
     by_column = not dataset.own_test and values_by_column(dataset, validation, test)
     if test is not None and (dataset.own_test or (by_column and test)):
@@ -84,21 +84,22 @@ def cut_roles(
     levels: int = 2,
     agent: int | None = None,
 ) -> tuple[IntArray, IntArray]:
-    """Split the records of `among` into train and validation records by their indices.
+    """Split the records in `among` into train and validation records by their indices.
 
-    It reads the seed, the number of records and the split column, but no label.
+    The split depends on the seed, the number of records and the split column, but not on any label.
 
     Args:
         dataset: records.
         among: indices of the records to split, (n,), in file order.
-        validation: validation fraction of all these records together, or {"column": …}, as in `split_shards`.
+        validation: validation fraction of all these records, or {"column": …}, as in `split_shards`.
         test: fraction of test records, if given.
         seed: public seed.
         levels: number of levels, as in `split_shards`.
-        agent: owner of the records; None before the partition.
+        agent: owner of the records, or None before the partition.
 
     Returns:
-        Indices of train and of validation records. Records that the column calls "test" are in neither.
+        Indices of the train records and of the validation records. Neither contains records that the column calls
+        "test".
 
     Raises:
         InputError: a split column is missing.
@@ -157,7 +158,7 @@ def check_parts(i: int, lower: IntArray, upper: IntArray, levels: int) -> None:
         i: number of the agent.
         lower: indices of its train records, (n_t,).
         upper: indices of its validation records, (n_v,).
-        levels: 2 if both parts must have records, 1 if train records suffice.
+        levels: 2 if both parts must contain records, or 1 if train records suffice.
     """
     if not lower.size or (levels == 2 and not upper.size):
         suffix = f" and {upper.size} validation" if levels == 2 else ""
@@ -168,7 +169,7 @@ def check_parts(i: int, lower: IntArray, upper: IntArray, levels: int) -> None:
 
 
 def values_by_column(dataset: Dataset, validation: float | Mapping[str, str] | None, test: float | None) -> bool:
-    """Return whether a column selects the held-out records. Raises InputError if it is missing."""
+    """Return whether a column determines the held-out records. Raises InputError if this column is missing."""
     if isinstance(validation, Mapping) and dataset.split is None:
         raise InputError(
             f"problem.validation: {dataset.source!r} has no split column. Fix: use a fraction such as validation = 0.5."
@@ -211,10 +212,10 @@ def partition(
             classes, agents and seed returns the owners, (n,). None means the owner column if the data have one,
             otherwise "iid".
         seed: public seed.
-        among: indices of the records, by default all.
+        among: indices of the records to assign. The default is all records.
 
     Returns:
-        Indices of each agent's records in file order, possibly none.
+        Indices of each agent's records in file order. An agent may have no records.
 
     Raises:
         InputError: the rule does not fit the data.
@@ -226,7 +227,7 @@ def partition(
 
 
 def reads_labels(spec: str | Mapping[str, Any] | Callable[..., Any] | None) -> bool:
-    """Return whether a partition may read labels, such as a function."""
+    """Return whether a partition may read labels, as a custom function may."""
     kind = spec.get("kind") if isinstance(spec, Mapping) else spec
     return callable(spec) or kind in ("by_class", "dirichlet")
 
@@ -239,7 +240,7 @@ def partition_roles(
     roles: tuple[IntArray, IntArray],
     levels: int = 2,
 ) -> AgentParts:
-    """Assign the train and validation records to agents, each split separately.
+    """Assign the train and the validation records to agents, separately for each split.
 
     Both splits use the same class shares and the same public order of indices. A function is called once, for both
     splits.
@@ -361,7 +362,7 @@ def _home_shares(k: int, classes: int, n_agents: int, share: float) -> FloatArra
 
 @dataclass(frozen=True, eq=False)
 class Shards:
-    """Partitioned and scaled records, with their public description.
+    """Partitioned and scaled records, together with their public description.
 
     Args:
         features: feature matrix, (n, d).
@@ -374,16 +375,16 @@ class Shards:
         exchangeable: whether the held-out records are a uniform random subset, so that train and held-out records are
             exchangeable before training.
         why_not_exchangeable: reason if they are not exchangeable.
-        deal_assumption: sentence about a partition that reads labels, or "".
+        deal_assumption: sentence about the assumption behind a partition that reads labels, or "".
         label_range: public (low, high) of labels scaled to [−1, 1], or None.
-        labels_cut: fraction of all labels outside `label_range`, computed from records.
-        by_owner: whether an owner column decided the partition by default.
+        labels_cut: fraction of all labels that lie outside `label_range`, computed from records.
+        by_owner: whether the partition uses an owner column by default.
         has_records: whether records exist. A plan of synthetic data needs none, so features and labels are zeros.
-        features_cut: feature → fraction of values outside its declared range, computed from records.
-        placeholders: warning of ranges that are still placeholders, or "".
+        features_cut: feature → fraction of values that lie outside its declared range, computed from records.
+        placeholders: warning about ranges that are still placeholders, or "".
         bounds: range (low, high) of every feature before scaling, as in `Dataset`.
-        test_parts: indices of each agent's own held-out records, by the rule of the partition, for scores per site. It
-            is empty for a custom function, and for more than 256 agents.
+        test_parts: indices of the held-out records that the partition rule assigns to each agent, for scores per site.
+            It is empty for a custom function, and for more than 256 agents.
     """
 
     features: FloatArray
@@ -421,8 +422,8 @@ class Shards:
     def label_skew(self) -> float | None:
         """Mean over agents of the total variation between an agent's labels and all labels, from 0 to 1.
 
-        It reads the train records, and no ε covers it. It is None for numeric labels, for one agent, or without
-        records.
+        It is computed from the train records, and ε does not cover it. It is None for numeric labels, for a single
+        agent, or if there are no records.
         """
         # Labels of records that are with their agents are negative.
         known = self.has_records and self.classes and self.labels.size and self.labels.min() >= 0
@@ -458,12 +459,12 @@ class Shards:
         return len(self.train)
 
     def pool(self) -> Shards:
-        """Return all records with one agent, in the order of their agents."""
+        """Return shards in which one agent has all records, in the order of their agents."""
         train, validation = (np.concatenate(parts) for parts in (self.train, self.validation))
         return replace(self, train=(train,), validation=(validation,), by_owner=False, test_parts=())
 
     def select(self, agents: Sequence[int]) -> Shards:
-        """Return the records of some agents, with all held-out records."""
+        """Return the records of some agents, together with all held-out records."""
         parts = self.train, self.validation, self.test_parts
         train, validation, test_parts = (tuple(part[k] for k in agents if part) for part in parts)
         return replace(self, train=train, validation=validation, test_parts=test_parts)
@@ -494,10 +495,10 @@ def make_shards(
     label_range: Sequence[float] | None = None,
     parts_key: str = "topology.agents",
 ) -> Shards:
-    """Hold out test records, construct derived labels, partition, split, scale and normalise.
+    """Hold out test records and construct derived labels, then partition, split, scale and normalise the records.
 
-    If the partition reads labels, records are split into train and validation first. A label then changes the split of
-    no record (see `partition_roles`).
+    If the partition reads labels, records are first split into train and validation records. No label can then change
+    the split of a record (see `partition_roles`).
 
     Args:
         dataset: the records as loaded.
@@ -511,7 +512,7 @@ def make_shards(
         levels: number of levels, 1 if a problem has no validation records.
         construction: construction of labels, `table` of `construct`, or None.
         label_range: public (low, high) of numeric labels, which are scaled to [−1, 1], or None.
-        parts_key: key of the number of agents, for errors.
+        parts_key: key that sets the number of agents, for error messages.
 
     Returns:
         The shards of all agents.
@@ -602,20 +603,20 @@ def features_for_model(
     source: str = "the table",
     location: str = "",
 ) -> tuple[FloatArray, dict[str, float]]:
-    """Convert raw records to the features of a model, by rules, and scale and normalise them as in `make_shards`.
+    """Convert raw records to the features of a model by rules, then scale and normalise them as in `make_shards`.
 
     Args:
-        columns: column → cells, (n,). Labels and dropped columns may be missing.
+        columns: column → cells, (n,). The label column and dropped columns may be missing.
         names: features in the order of the model.
         rules: rules of [problem.columns].
         scale_spec: scale specification, as in `scale`.
         normalisation: kind of normalisation, as in `normalise`.
-        bounds: bounds of the training data; values outside are clipped.
+        bounds: bounds of the training data, to which values are clipped.
         source: name of the bundled data if scale_spec is "public_ranges".
         location: name of the records in messages, by default `source`.
 
     Returns:
-        Features (n, d), and feature → fraction of values outside its declared range.
+        The features, (n, d), and a map feature → fraction of values outside its declared range.
 
     Raises:
         InputError: a column is missing, or a cell is invalid.

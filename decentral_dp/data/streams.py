@@ -1,4 +1,4 @@
-"""Record streams: the records that a round reads, and the batch that it draws."""
+"""Record streams: the records that a round reads and the batch that it draws."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SamplingKind = Literal["streaming", "full", "fixed_batch", "poisson", "cyclic"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Draw:
-    """Batch and its sampling rate.
+    """Batch with its sampling rate.
 
     Args:
         index: indices into the pool, (B,), in a random order.
@@ -29,16 +29,16 @@ class Draw:
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """Records over which an agent averages in round t = 0, 1, …, among its n records of one split.
+    """Records, among an agent's n records of one split, over which the agent averages in round t = 0, 1, ….
 
-    All kinds depend on public counts only.
+    Every kind depends only on public counts.
 
     Args:
         kind: kind of sampling. "full" reads all records, N_t = n. "streaming" reads the first N_t = min(n, warm_start +
             (t+1)·batch) records in file order (the paper's f_{i,t} and g_{i,t}). "fixed_batch" draws min(batch, n)
             records without replacement in every round. "poisson" draws every record with probability `share`. "cyclic"
             reads the next min(batch, n) records in a public cyclic order.
-        batch: number of records per round; None for "full" and "poisson".
+        batch: number of records per round, or None for "full" and "poisson".
         warm_start: number of records available before round 0.
         share: sampling probability q of "poisson".
 
@@ -60,7 +60,7 @@ class Sampling:
     share: float | None = None
 
     def pool_sizes(self, t: int | IntArray, n: int | IntArray) -> IntArray:
-        """Count the records that a round may read, N_t, including the pool of a mini-batch.
+        """Count the records N_t that a round may read, which include the whole pool of a minibatch.
 
         Args:
             t: round, from 0; a number, or an array that broadcasts with n.
@@ -81,19 +81,19 @@ class Sampling:
     def averaged_counts(self, t: int | IntArray, n: int | IntArray) -> IntArray:
         """Count the records in the average of round t: N_t, or min(batch, n) for "fixed_batch" and "cyclic".
 
-        For "poisson" it is the pool, of which an expected fraction `share` is drawn.
+        For "poisson" it is the size of the pool, of which a fraction `share` is drawn in expectation.
         """
         pool = self.pool_sizes(t, n)
         return np.minimum(self._batch, pool) if self.picks else pool
 
     def least_gap(self, n: int | IntArray) -> int:
-        """Return a lower bound on the number of rounds between two reads of one record.
+        """Return a lower bound on the number of rounds between two reads of the same record.
 
         "cyclic" with batches of B records reads record j in the rounds ⌊(j + kn)/B⌋, k = 0, 1, …, at least ⌊n/B⌋ apart.
         Every other kind may read a record in every round, so the bound is 1.
 
         Args:
-            n: number of records of an agent, or of each agent.
+            n: number of records of one agent, or of each agent.
 
         Example:
             >>> Sampling("cyclic", batch=3).least_gap(np.array([10, 12])), Sampling("cyclic", batch=8).least_gap(10)
@@ -114,7 +114,7 @@ class Sampling:
         return np.asarray((place - size * np.arange(rounds)) % n < size)
 
     def rate(self, t: int | IntArray, n: int | IntArray) -> FloatArray:
-        """Return the sampling rate of round t in the shape of `pool_sizes`, 1 if all records take part."""
+        """Return the sampling rate of round t, shaped as in `pool_sizes`. It is 1 if all records take part."""
         if self.kind == "poisson":
             return np.full(self.pool_sizes(t, n).shape, self.share)
         if self.kind != "fixed_batch":
@@ -123,7 +123,7 @@ class Sampling:
 
     @property
     def picks(self) -> bool:
-        """Whether a round reads `batch` of all records, drawn at random or in a public order."""
+        """Whether a round reads `batch` of all records, either drawn at random or in a public order."""
         return self.kind in ("fixed_batch", "cyclic")
 
     @property
@@ -132,7 +132,7 @@ class Sampling:
 
 
 def draw_batch(n: int, batch: int, generator: np.random.Generator) -> Draw:
-    """Draw min(batch, n) of n records, every subset in every order with equal probability.
+    """Draw min(batch, n) of n records, so that every subset in every order has equal probability.
 
     Rounding depends on the index of a record in the batch. In a random order, all other records keep their indices if
     one record is exchanged (docs/proofs/10).
@@ -143,8 +143,8 @@ def draw_batch(n: int, batch: int, generator: np.random.Generator) -> Draw:
         generator: generator of this agent, split and round.
 
     Returns:
-        The indices, which must stay secret, and the sampling rate. If batch ≥ n, these are all records in file order
-        and rate 1.
+        The indices, which must stay secret, and the sampling rate. If batch ≥ n, all records are returned in file
+        order, with rate 1.
 
     Example:
         >>> batch = draw_batch(10, 3, np.random.default_rng(0))

@@ -1,4 +1,4 @@
-"""Synthetic records: agents with known distributions, and derived labels of a data set.
+"""Synthetic records of agents with known distributions, and data sets with derived labels.
 
 The first three families are those of Chen & Wang (ICML 2024), Section 5.1 and Appendix A.2.4, with agents i = 1..m
 (here i = agent + 1). The paper gives the label as aᵀω + 0.1ε with a vector ε. Here ε is a standard normal number, the
@@ -63,7 +63,7 @@ CATEGORIES = (5, 8, 5, 16, 5, 7, 14, 6, 5, 2, 2, 2, 5, 41)
 
 
 def heterogeneous(name: str, *, n_agents: int, seed: int, d: int, records: int, test_records: int) -> Dataset:
-    """Draw records of agents with different distributions.
+    """Draw records for agents with different distributions.
 
     The features of agent i are N(0, i²), χ²(i), or (mixed) N(0, i²) for even i and χ²(i) for odd i.
 
@@ -72,11 +72,11 @@ def heterogeneous(name: str, *, n_agents: int, seed: int, d: int, records: int, 
         n_agents: number of agents.
         seed: public seed. The records of agent i depend on (seed, i, d, records) only.
         d: number of features.
-        records: number of records per agent, alternately train and validation.
-        test_records: total number of test records, from the agents' distributions in turn.
+        records: number of records per agent, which are train and validation records in alternation.
+        test_records: total number of test records, which are drawn from the agents' distributions in turn.
 
     Returns:
-        Records agent by agent, then the test records, with `agent` and `split` columns.
+        The records of one agent after another, followed by the test records, with `agent` and `split` columns.
 
     Example:
         >>> made = heterogeneous("synthetic_normal", n_agents=2, seed=0, d=3, records=4, test_records=2)
@@ -104,7 +104,7 @@ def heterogeneous(name: str, *, n_agents: int, seed: int, d: int, records: int, 
 def gaussian_classes(
     *, n_agents: int, seed: int, d: int, records: int, test_records: int, separation: float, relevant: int | None = None
 ) -> Dataset:
-    """Draw two Gaussian classes N(±(separation/2)·u, I) with a random unit vector u, identical for all agents.
+    """Draw two Gaussian classes N(±(separation/2)·u, I), where the random unit vector u is identical for all agents.
 
     Args:
         n_agents: number of agents.
@@ -112,7 +112,7 @@ def gaussian_classes(
         d: number of features.
         records: number of records per agent, as in `heterogeneous`.
         test_records: total number of test records, as in `heterogeneous`.
-        separation: distance of the means, at least 0. The best possible accuracy is Φ(separation/2).
+        separation: distance between the class means, at least 0. The best possible accuracy is Φ(separation/2).
         relevant: number of non-zero coordinates of u, chosen at random; None means all.
 
     Returns:
@@ -139,7 +139,7 @@ def gaussian_classes(
 
 
 def census(*, n_agents: int, seed: int, d: int, records: int, test_records: int) -> Dataset:
-    """Draw sparse records shaped like a9a: 14 attributes with 2 to 41 categories each, as 123 binary features.
+    """Draw sparse records with the shape of a9a: 14 attributes with 2 to 41 categories each, as 123 binary features.
 
     The k-th category of an attribute has probability proportional to 1/k. The log-odds of class 1 are a sum of one N(0,
     1) effect per category, shifted so that 24 % of all records are above 0.
@@ -178,7 +178,7 @@ def census(*, n_agents: int, seed: int, d: int, records: int, test_records: int)
 
 
 def outline(name: str, *, n_agents: int, d: int, records: int, test_records: int) -> Dataset:
-    """Return the public description of a synthetic data set without drawing records.
+    """Return the public description of a synthetic data set without drawing any records.
 
     Args:
         name: name of the family.
@@ -194,7 +194,7 @@ def outline(name: str, *, n_agents: int, d: int, records: int, test_records: int
 
 
 def require_memory(n_agents: int, records: int, test_records: int, d: int) -> None:
-    """Raise InputError if the copies of all records in a run exceed the memory of this machine."""
+    """Raise InputError if the copies of all records in a run would exceed the memory of this machine."""
     n_bytes = 8.0 * (n_agents * records + test_records) * (d + 3)
     try:
         memory = float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
@@ -227,7 +227,7 @@ def _dataset(name: str, features: FloatArray, labels: IntArray, n_agents: int, r
 
 
 def construct(dataset: Dataset, table: Mapping[str, Any], train: IntArray, *, seed: int) -> tuple[Dataset, IntArray]:
-    """Derive other records from these by their labels.
+    """Derive a new data set from these records by their labels.
 
     Args:
         dataset: records.

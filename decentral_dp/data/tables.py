@@ -1,6 +1,6 @@
 """Tables of records: CSV, Parquet and NPZ files, read by pandas, pyarrow and NumPy.
 
-Errors give rows and columns, but no cell. `load_dataset` selects the reader by the ending of the path.
+Error messages contain rows and columns, but no cell. `load_dataset` selects the reader by the extension of the path.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from decentral_dp.files.regular import DAMAGED, names_in, read_arrays, refuse_ab
 
 
 class CsvFormat(NamedTuple):
-    """Separator, decimal mark and encoding of a CSV file, as pandas takes them."""
+    """Separator, decimal mark and encoding of a CSV file, in the form that pandas takes."""
 
     separator: str = ","
     decimal: str = "."
@@ -56,12 +56,12 @@ _FORMAT_FIX = "Fix: write the file as the keys separator, decimal and encoding o
 
 
 def csv_format(separator: str | None, decimal: str | None, encoding: str | None) -> CsvFormat:
-    """Return the format declared by problem.separator, problem.decimal and problem.encoding.
+    """Return the CSV format that problem.separator, problem.decimal and problem.encoding declare.
 
     Args:
-        separator: one character; None means a comma.
-        decimal: one character; None means a point.
-        encoding: name of a Python encoding; None means UTF-8, with or without a byte order mark.
+        separator: a single character. None means a comma.
+        decimal: a single character. None means a point.
+        encoding: name of a Python encoding. None means UTF-8, with or without a byte order mark.
 
     Raises:
         InputError: a value is invalid.
@@ -84,17 +84,17 @@ def csv_format(separator: str | None, decimal: str | None, encoding: str | None)
 
 
 class DeclaredColumns(NamedTuple):
-    """Declarations of a scenario about the columns of a table.
+    """Declarations in a scenario about the columns of a table.
 
     Args:
-        label: label column; required for CSV and Parquet files.
+        label: label column, which is required for CSV and Parquet files.
         agent: owner column; None means "agent" if it exists. After `select_columns` None means that there is none.
         split: split column; None means "split" if it exists, as for `agent`.
         rules: rules that convert columns to features; None if all are numbers.
         agents: names of the agents, in order; None if they are numbered from 0.
         csv: format of a CSV file.
         classes: declared labels. `()` means a numeric target, and None discovers the labels.
-        certified: whether classes must not be discovered.
+        certified: whether discovering the classes is an error.
     """
 
     label: str = ""
@@ -119,7 +119,7 @@ def make_dataset(
     source: str,
     header: Sequence[str] = (),
 ) -> Dataset:
-    """Build a data set from columns of cells, for all files and frames.
+    """Build a data set from columns of cells. All readers of files and frames use this function.
 
     Args:
         columns: column → cells, (n,), as returned by `cells_of`.
@@ -129,7 +129,7 @@ def make_dataset(
         header: first line of the table, as in `encode_features`.
 
     Raises:
-        InputError: a cell is invalid. The message contains row and column, but no cell.
+        InputError: a cell is invalid. The message contains its row and column, but not the cell.
     """
     rules, location = column_spec.rules or ColumnRules(), f"problem.data: {source!r}"
     names = rules.names(raw)
@@ -164,7 +164,7 @@ def _dataset_of(
 
 
 def frame_dataset(frame: Any, source: str, column_spec: DeclaredColumns) -> Dataset:
-    """Build a data set from a DataFrame with distinct text column names.
+    """Build a data set from a DataFrame whose column names are distinct texts.
 
     Args:
         frame: table of records.
@@ -182,7 +182,7 @@ def frame_dataset(frame: Any, source: str, column_spec: DeclaredColumns) -> Data
 def read_table(path: Path, column_spec: DeclaredColumns) -> Dataset:
     """Read a CSV file with one header line, or a Parquet file.
 
-    Every column gives one or several features, except the label, owner and split columns and dropped columns.
+    Every column yields one or more features, except the label, owner and split columns and dropped columns.
 
     Args:
         path: path of the file.
@@ -202,7 +202,7 @@ def read_table(path: Path, column_spec: DeclaredColumns) -> Dataset:
 
 
 def column_names(path: Path, location: str, form: CsvFormat = USUAL_CSV) -> list[str]:
-    """Return the column names of a CSV or Parquet file. It reads no record. Raises InputError."""
+    """Return the column names of a CSV or Parquet file without reading a record. Raises InputError."""
     if path.suffix.lower() == ".parquet":
         with _open_parquet(path, location) as parquet:
             names = list(parquet.schema_arrow.names)
@@ -341,7 +341,7 @@ def _parse_csv(path: Path, location: str, form: CsvFormat, **options: Any) -> An
 def read_columns(
     path: Path, names: Sequence[str], text: Collection[str], location: str, form: CsvFormat = USUAL_CSV
 ) -> Columns:
-    """Read some columns of a CSV or Parquet file.
+    """Read the named columns of a CSV or Parquet file.
 
     Args:
         path: path of the file.
@@ -351,8 +351,8 @@ def read_columns(
         form: format of a CSV file.
 
     Returns:
-        Column → cells, (n,), as `encode_features` takes them. If a number is invalid, all cells are text, so that
-        `encode_features` reports its index.
+        Column → cells, (n,), in the form that `encode_features` takes. If a number is invalid, all cells are text, so
+        that `encode_features` can report its index.
 
     Raises:
         InputError: a column is missing, or the file is not a table of records.
@@ -400,7 +400,7 @@ def _read_csv(
 
 
 def require_columns(required_names: Sequence[str], header: Sequence[str], location: str) -> None:
-    """Raise one InputError for all missing columns; `where` is the beginning of the message."""
+    """Raise a single InputError for all missing columns. `where` is the beginning of its message."""
     missing = [name for name in required_names if name not in header]
     if not missing:
         return
@@ -477,7 +477,7 @@ def read_npz(path: Path, column_spec: DeclaredColumns) -> Dataset:
 def read_archive(
     path: Path, location: str, required_names: Sequence[str], optional: Sequence[str], example: str
 ) -> dict[str, NDArray[Any]]:
-    """Read the required arrays of an NPZ archive, and the optional ones that exist. Nothing is unpickled.
+    """Read the required arrays of an NPZ archive, and those optional arrays that exist. Nothing is unpickled.
 
     Args:
         path: path of the archive.
@@ -510,13 +510,13 @@ def read_archive(
 
 
 def real_numbers(values: NDArray[Any], axes: int, location: str, shape: str) -> FloatArray:
-    """Return an array with `axes` axes as float64; messages contain the expected `shape`. Raises InputError."""
+    """Return an array with `axes` axes as float64. Error messages contain the expected `shape`. Raises InputError."""
     _require_array(values, values.ndim == axes, "biuf", location, f"{shape} of real numbers")
     return np.ascontiguousarray(values, dtype=np.float64)
 
 
 def column(values: NDArray[Any], records: int, location: str) -> NDArray[Any]:
-    """Return the numbers or text of an array, (records,). Raises InputError."""
+    """Return the numbers or texts in an array, (records,). Raises InputError."""
     _require_array(values, values.shape == (records,), "biufSU", location, f"({records},) numbers or text")
     return values.astype(np.str_) if values.dtype.kind == "S" else values
 

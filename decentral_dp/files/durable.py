@@ -1,7 +1,7 @@
 """Durable files: atomic writes, digests, salts, locks, and portable paths.
 
-A salt is a random key for the digests of private files. It prevents an adversary from testing a guessed content against
-the digest.
+A salt is a random key for the digests of private files. It prevents an adversary from testing guesses of the content
+against the digest.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ BYTES = 32
 
 
 def write_synced(path: Path, content: bytes, mode: int = 0o666) -> None:
-    """Write a file atomically and sync it, so that the old or the new file survives a power failure."""
+    """Write a file atomically and sync it, so that either the old or the new file survives a power failure."""
     write_whole(path, content, mode, is_synced=True)
 
 
@@ -63,21 +63,21 @@ def digest(content: bytes) -> str:
 
 
 def intact(path: Path, expected: str | None) -> bytes | None:
-    """Return the content of a file if its digest matches.
+    """Return the content of a file if it has the expected digest.
 
     Args:
         path: path of the file.
         expected: digest as returned by `digest`, or None.
 
     Returns:
-        The content; None if the digest differs or there is no regular file.
+        The content, or None if the digest differs or there is no regular file.
     """
     content = path.read_bytes() if path.is_file() else b""
     return content if digest(content) == expected else None
 
 
 def new_salt() -> bytes:
-    """Draw a salt from the operating system."""
+    """Draw a new salt from the operating system's random number generator."""
     return secrets.token_bytes(BYTES)
 
 
@@ -102,7 +102,7 @@ def salt_in(folder: Path) -> bytes:
 
 
 def portable_path(path: Path, folder: Path) -> str:
-    """Return a path relative to a folder or to the home folder, or an absolute path.
+    """Return a path relative to a folder or to the home folder if possible, and otherwise the absolute path.
 
     Args:
         path: absolute path.

@@ -1,4 +1,4 @@
-"""Tables for other programs: Parquet files written without pandas, and CSV files that are safe in spreadsheets.
+"""Tables for other programs: Parquet files, written without pandas, and CSV files that are safe in spreadsheets.
 
 pyarrow imports pandas when it converts objects, so arrays are built from buffers here.
 """
@@ -21,12 +21,12 @@ Columns: TypeAlias = "Mapping[str, NDArray[Any]] | pd.DataFrame"
 
 
 def arrow_table(columns: Mapping[str, NDArray[Any] | str], rows: int, categories: Collection[str] = ()) -> pa.Table:
-    """Convert columns to a table.
+    """Convert columns to a pyarrow table.
 
     Args:
-        columns: name → numbers or texts, (rows,), or one text for all rows.
+        columns: name → numbers or texts, (rows,), or a single text for all rows.
         rows: number of rows.
-        categories: names of columns of one text that become dictionaries; other texts become strings.
+        categories: names of single-text columns that become dictionaries. Other texts become strings.
 
     Example:
         >>> arrow_table({"round": np.array([1, 2]), "agent": "mean"}, 2).to_pylist()
@@ -48,7 +48,7 @@ def arrow_table(columns: Mapping[str, NDArray[Any] | str], rows: int, categories
 
 
 def to_parquet(columns: Mapping[str, NDArray[Any]]) -> bytes:
-    """Return the content of a Parquet file of these columns, each (n,)."""
+    """Return the content of a Parquet file with these columns, each (n,)."""
     import pyarrow.parquet as pq
 
     content = io.BytesIO()
@@ -70,10 +70,10 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
 def escape_formulas(frame: pd.DataFrame) -> pd.DataFrame:
-    """Prefix an apostrophe to text that a spreadsheet would run as a formula, in cells and column names.
+    """Put an apostrophe before text in cells and column names that a spreadsheet would evaluate as a formula.
 
     Args:
-        frame: table to write as CSV. Numbers are unchanged, even if they are text.
+        frame: table to be written as CSV. Numbers remain unchanged, even if they are stored as text.
 
     Returns:
         A table of the same shape. pandas and Parquet files do not need this.

@@ -23,7 +23,7 @@ def shipped_folder(name: str) -> Path:
 
 @functools.cache
 def package_digest() -> str:
-    """Return the digest of the version and the sources that compute numbers."""
+    """Return the digest of the package's version and of the sources that compute its numbers."""
     digest = blake2b(importlib.metadata.version("decentral_dp").encode(), digest_size=8)
     for path in sorted(path for ending in ("py", "csv", "toml") for path in PACKAGE.rglob(f"*.{ending}")):
         name = path.relative_to(PACKAGE)

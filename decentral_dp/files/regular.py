@@ -1,4 +1,4 @@
-"""Reading of regular files only: a pipe blocks until its writer ends, and a device may have no end.
+"""Reading of regular files only. A pipe would block until its writer ends, and a device may have no end.
 
 The largest size of a file, and of an unpacked archive, is public: `MOST_BYTES`, or the environment variable
 DECENTRAL_DP_MOST_BYTES.
@@ -28,7 +28,7 @@ _KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFCHR: "a device", stat.S_IFBLK: "a dev
 
 
 def most_bytes() -> int:
-    """Return the largest number of bytes that is read from one file.
+    """Return the maximum number of bytes that may be read from one file.
 
     Raises:
         InputError: the environment variable is not a positive whole number.
@@ -46,7 +46,7 @@ def most_bytes() -> int:
 
 
 def regular(path: Path, subject: str) -> Path:
-    """Return a path, unless it is a pipe, a device, a socket or too large. Missing files and folders are accepted.
+    """Return a path, unless it is a pipe, a device, a socket or too large. It may be a folder, or not exist.
 
     Args:
         path: file, or link to a file.
@@ -73,7 +73,7 @@ def regular(path: Path, subject: str) -> Path:
 
 
 def own(path: Path, folder: Path, subject: str) -> Path:
-    """Return a path inside a folder, as `regular` does.
+    """Return a path inside a folder, with the checks of `regular`.
 
     Args:
         path: path of a file in the folder, which need not exist.
@@ -81,7 +81,7 @@ def own(path: Path, folder: Path, subject: str) -> Path:
         subject: beginning of error messages.
 
     Raises:
-        InputError: a link leads out of the folder; or as in `regular`.
+        InputError: a link leads out of the folder, or as in `regular`.
 
     Example:
         >>> own(Path("a/../b.txt"), Path("a"), "report")
@@ -95,7 +95,7 @@ def own(path: Path, folder: Path, subject: str) -> Path:
 
 
 def stems_beside(path: Path, suffix: str) -> dict[str, str]:
-    """Return stem → path of the files with a suffix in the folder of a path; empty if it cannot be listed."""
+    """Return stem → path of the files with a suffix in a path's folder, or {} if the folder cannot be listed."""
     try:
         return {p.stem: str(p) for p in sorted(path.parent.glob(f"*{suffix}")) if p.is_file()}
     except (OSError, ValueError):
@@ -103,7 +103,7 @@ def stems_beside(path: Path, suffix: str) -> dict[str, str]:
 
 
 def refuse_above(size: int, begins: str, counts: bool = True) -> None:
-    """Raise InputError for more bytes than the limit. `begins` is the beginning of the message, up to its verb."""
+    """Raise InputError if the bytes exceed the limit. `begins` is the beginning of the message, up to its verb."""
     if counts and size > most_bytes():
         raise InputError(
             f"{begins} {size} bytes, more than the limit of {most_bytes()}. Fix: use a smaller file, or set "
@@ -136,7 +136,7 @@ def names_in(path: Path, subject: str) -> list[str]:
 
 
 def read_arrays(path: Path, subject: str, names: Sequence[str]) -> dict[str, NDArray[Any]]:
-    """Read arrays of an archive by name. Nothing is unpickled.
+    """Read the named arrays of an archive. Nothing is unpickled.
 
     Args:
         path: path of the archive.

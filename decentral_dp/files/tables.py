@@ -1,6 +1,6 @@
 """Types of scenario values, and the base class of scenario tables.
 
-`KindTable` is a table for components of several kinds. `declared_keys` reads the keys that a component declares.
+`KindTable` is a table for components of several kinds. `declared_keys` returns the keys that a component declares.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Table(BaseModel):
 
     @classmethod
     def key_texts(cls) -> dict[str, str]:
-        """Return key → description, for keys of every table class with a source."""
+        """Return key → description for the keys of every table class whose source is available."""
         texts: dict[str, str] = {}
         for table in reversed(cls.__mro__[: cls.__mro__.index(Table)]):
             # Classes of `create_model` have no source.
@@ -134,7 +134,7 @@ def first_complaint(error: ValidationError) -> str:
 
 
 class KindTable(Table):
-    """Table whose `kind` determines its keys. All other keys belong to every kind.
+    """Table whose `kind` determines some of its keys. All other keys belong to every kind.
 
     Args:
         noun: name of the table in error messages.
@@ -160,12 +160,12 @@ class KindTable(Table):
 
 
 class DeclaredKey(NamedTuple):
-    """Key that a dataclass or a function declares.
+    """Key of a table that a dataclass or a function declares.
 
     Args:
         name: name of the key.
-        type: type with bounds, for validation by pydantic.
-        description: text for the reference.
+        type: type with its bounds, which pydantic validates.
+        description: text for the reference of keys.
         required: whether the key has no default.
         default: default value.
     """
@@ -179,7 +179,7 @@ class DeclaredKey(NamedTuple):
 
 @cache
 def declared_keys(make: Callable[..., Any]) -> tuple[DeclaredKey, ...]:
-    """Return the parameters of a dataclass or a function that are keys, in order.
+    """Return those parameters of a dataclass or a function that are keys, in order.
 
     Example:
         >>> def regression(n_features: int, ridge: Annotated[Positive, Doc("Strength of the pull.")] = 0.1) -> None: ...

@@ -1,4 +1,4 @@
-"""Consent to run code of run folders, which may come from others.
+"""Consent to running the code of run folders, which may come from other people.
 
 The code that a scenario names is run. A run folder is data: its code is run only if this machine has run the same bytes
 before, or with consent, which is `--trust` on the command line, and `trust=True` of `resume` or `with trusting():` in
@@ -24,7 +24,7 @@ _OF_RUNS = ("result.json", "in_progress")
 
 @contextlib.contextmanager
 def trusting() -> Iterator[None]:
-    """Allow code of run folders in this context.
+    """Allow code from run folders to run in this context.
 
     Example:
         >>> with trusting():
@@ -38,7 +38,7 @@ def trusting() -> Iterator[None]:
 
 
 def needs_trust(folder: Path) -> bool:
-    """Return whether code of this folder needs consent, as code of run folders does."""
+    """Return whether code from this folder needs consent, as code from run folders does."""
     return any(os.path.lexists(folder / name) for name in _OF_RUNS)
 
 
@@ -48,7 +48,7 @@ def is_in_run_folder(path: Path) -> bool:
 
 
 def require_trust(path: Path, content: bytes) -> None:
-    """Raise InputError for code of a run folder that this machine has not run before, unless it is trusted.
+    """Raise InputError for code from a run folder that this machine has not run before, unless it is trusted.
 
     Args:
         path: path of the Python file.
@@ -64,7 +64,7 @@ def require_trust(path: Path, content: bytes) -> None:
 
 
 def remember(content: bytes) -> None:
-    """Record the digest of the user's code, for its copies in run folders."""
+    """Record the digest of the user's code, so that copies of it in run folders are trusted."""
     if _TRUSTED.get():
         # Consent is for one call only.
         return

@@ -1,7 +1,7 @@
 """Clipping per record, and the sensitivity of clipped sums to a unit of privacy.
 
-The unit of privacy is a record, a group of k records, or all records of an agent. Each of these records is replaced by
-any other ("replace"), or contributes nothing instead ("zero_out"); public counts do not change. A mean over N
+The unit of privacy is a record, a group of k records, or all records of an agent. Each record of the unit is replaced
+by any other record ("replace"), or contributes nothing ("zero_out"). Public counts do not change. A mean over N
 contributions clipped to C changes by at most min(k, N)·2Cκ/N, or by min(k, N)·C(2κ − 1)/N, with the summation slack κ
 (docs/proofs/36).
 """
@@ -29,17 +29,17 @@ LARGEST_CLIP = 1e250
 
 @dataclass(frozen=True)
 class Clip:
-    """Clipping norms of one record's contribution to each channel. `inf` disables clipping and the certificate.
+    """Clipping norms for a record's contribution to each channel. `inf` disables clipping, and with it the certificate.
 
-    Every term is clipped with the norm of its channel: `lower_grad_y` with that of y, `lower_hvp` and `upper_grad_y`
-        each with that of z, and `upper_grad_x` and `lower_jvp` each with that of x.
+    Every term is clipped to the clipping norm of its channel: `lower_grad_y` to that of y, `lower_hvp` and
+        `upper_grad_y` each to that of z, and `upper_grad_x` and `lower_jvp` each to that of x.
 
     Args:
-        norm: norm of the clipping, "l1" or "l2".
+        norm: norm in which contributions are clipped, "l1" or "l2".
         x: clipping norm C of channel x.
         y: clipping norm C of channel y.
         z: clipping norm C of channel z.
-        shares: pairs (channel, C_t/C by round) for clipping norms with a schedule.
+        shares: pairs (channel, ratios C_t/C of all rounds) for clipping norms that follow a schedule.
         envelope: whether linear models with cross-entropy use envelope gradients (`models.envelope`) instead of scaled
             gradients.
 
@@ -68,7 +68,7 @@ class Clip:
         return float(getattr(self, channel))
 
     def bounds(self, channel: str, rounds: NDArray[np.int64]) -> Array:
-        """Return C_t of a channel at T rounds, (T,)."""
+        """Return the clipping norms C_t of a channel in T rounds, (T,)."""
         share = dict(self.shares).get(channel)
         return self.bound(channel) * (np.ones(rounds.size) if share is None else share.at(rounds))
 
@@ -81,7 +81,7 @@ class Clip:
         return Clip(self.norm, *bounds, envelope=self.envelope)
 
     def divide(self, times: float) -> Clip:
-        """Return clipping norms C/times: times · (v clipped to C/times) is times · v, clipped to C.
+        """Return the clipping norms C/times: clipping v to C/times and then multiplying by times clips times · v to C.
 
         Args:
             times: public factor above 0.
@@ -109,11 +109,11 @@ _LEAST_BOUND = 1e-140
 
 
 def clip_factors(norms: Array, bound: float) -> Array:
-    """Compute min(1, C/‖v‖) per record, and 0 for norms that are not finite.
+    """Compute the factor min(1, C/‖v‖) for each record, which is 0 if the norm is not finite.
 
     Args:
         norms: norms of the contributions, (N,).
-        bound: clipping norm C. All factors are 0 for C = 0, or if squares below C vanish in float64.
+        bound: clipping norm C. All factors are 0 if C = 0, or if squares of numbers below C underflow in float64.
     """
     if bound < _LEAST_BOUND:
         return np.zeros_like(norms)
@@ -132,12 +132,12 @@ def row_norms(rows: Array, norm: Norm) -> Array:
 
 
 def clipped_sum(rows: Array, bound: float, norm: Norm) -> Array:
-    """Compute Σ_k rows_k·min(1, C/‖rows_k‖), (d,), of rows (N, d). A row that is not finite counts as zero."""
+    """Compute Σ_k rows_k·min(1, C/‖rows_k‖), (d,), from rows (N, d). A row that is not finite counts as zero."""
     return np.asarray(clipped_row_sums(rows[None], bound, norm)[0])
 
 
 def clipped_row_sums(rows: Array, bound: float, norm: Norm) -> Array:
-    """Compute `clipped_sum` of each agent, (g, d), of rows (g, N, d)."""
+    """Compute the `clipped_sum` of each agent, (g, d), from rows (g, N, d)."""
     with np.errstate(over="ignore", invalid="ignore"):
         norms = row_norms(rows.reshape(-1, rows.shape[2]), norm).reshape(rows.shape[:2])
         factors = clip_factors(norms, bound)
@@ -147,10 +147,10 @@ def clipped_row_sums(rows: Array, bound: float, norm: Norm) -> Array:
 
 
 class Unit(NamedTuple):
-    """Unit of privacy: the records of one agent and split in which neighbouring data sets differ.
+    """Unit of privacy: the records of one agent, in one split, in which neighbouring data sets may differ.
 
     Args:
-        records: number of records k; None for all records of an agent.
+        records: number of records k, or None for all records of an agent.
         zeroed: whether the records contribute nothing in one of the data sets instead of being replaced.
 
     Example:
@@ -163,7 +163,7 @@ class Unit(NamedTuple):
     zeroed: bool = False
 
     def clips(self, counts: Array | NDArray[np.int64] | int) -> Array:
-        """Return the sensitivity of a sum over N records in units of C, 2·min(k, N) or half of this.
+        """Return the sensitivity of a sum over N records in units of C, which is 2·min(k, N) or half of it.
 
         Args:
             counts: number of records N, any shape.
@@ -173,7 +173,7 @@ class Unit(NamedTuple):
         return members if self.zeroed else 2.0 * members
 
     def sensitivity(self, clip: float | Array, counts: Array | NDArray[np.int64] | int, width: int) -> Array:
-        """Bound the sensitivity of a mean of clipped contributions, float64 included.
+        """Bound the sensitivity of a mean of clipped contributions, including float64 rounding.
 
         Args:
             clip: clipping norm C, times the public factor of the mean; broadcasts with N.
@@ -214,7 +214,7 @@ class Unit(NamedTuple):
 
     @property
     def sampling(self) -> str:
-        """Name of Poisson sampling for this unit, such as "poisson" for one replaced record or "poisson, 2 zeroed"."""
+        """Name of Poisson sampling with this unit, such as "poisson" for one replaced record or "poisson, 2 zeroed"."""
         return "poisson" if self == RECORD else f"poisson, {self.records} {'zeroed' if self.zeroed else 'replaced'}"
 
     def block_sensitivity(self, clip: float, width: int) -> float:
@@ -227,10 +227,10 @@ class Unit(NamedTuple):
         return float(self.sensitivity(clip, 1, width)) if self.records is None else np.inf
 
     def rate(self, rate: Array) -> Array:
-        """Bound the probability that a batch of fixed size has any of the records.
+        """Bound the probability that a batch of fixed size contains any record of the unit.
 
         Args:
-            rate: sampling rates, 1 without sampling, any shape.
+            rate: sampling rates of any shape, with value 1 without sampling.
         """
         if self.records is None or self.zeroed:
             return np.ones_like(rate)
@@ -243,7 +243,7 @@ class Unit(NamedTuple):
 
     @property
     def noun(self) -> str:
-        """Noun phrase of the unit."""
+        """Noun phrase that names the unit."""
         noun = "an agent" if self.records is None else "one record" if self.records == 1 else f"{self.records} records"
         return f"{noun} zeroed out" if self.zeroed and self.records == 1 else noun
 
@@ -252,10 +252,10 @@ RECORD = Unit()
 
 
 def sampled_unit(sampling: str) -> Unit | None:
-    """Return the unit with this `Unit.sampling`; None for another sampling.
+    """Return the unit that has this `Unit.sampling`, or None if no unit has it.
 
     Args:
-        sampling: name of the sampling in a ledger.
+        sampling: name of the sampling scheme in a ledger.
 
     Example:
         >>> sampled_unit(Unit(3, True).sampling), sampled_unit("poisson").records, sampled_unit("fixed")
@@ -269,6 +269,6 @@ def sampled_unit(sampling: str) -> Unit | None:
 
 
 def unit_of(unit: Any, neighbours: str) -> Unit:
-    """Return the unit of the keys privacy.unit and privacy.neighbours."""
+    """Return the unit that the keys privacy.unit and privacy.neighbours describe."""
     records = 1 if unit == "record" else None if unit == "agent" else int(unit)
     return Unit(records, neighbours == "zero_out")

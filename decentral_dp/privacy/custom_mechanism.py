@@ -1,11 +1,11 @@
-"""Custom mechanisms: contract and registration of user-defined classes.
+"""Custom mechanisms: the contract for user-defined classes, and their registration.
 
 A class must have `name`, `norm` ("l1" or "l2"), `deviation` (standard deviation of the noise in units of its scale),
 `cost(sensitivity, scale, width)` and `sample(generator, query, grid, scale)`. It may have `unit` ("ε", the default, for
 pure ε; "μ" for a Gaussian pair), `description`, `grid(scale, width)` and `float_slack(loss, width)`.
 
-Releases compose as the worst case of their cost: randomised response for a pure ε, a Gaussian pair for a μ. The package
-cannot verify that the sampler has this cost, so results list the mechanism as unverified.
+Releases are composed as the worst case for their cost: randomised response for a pure ε, or a Gaussian pair for a μ.
+The package cannot verify that the sampler has this cost, so results list the mechanism as unverified.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class OutsideMechanism(NoiseMechanism):
     """User-defined mechanism. Create one with `register_outside`.
 
     Attributes:
-        options: fields of the user's object, which distinguish mechanisms with one name.
+        options: fields of the user's object, which distinguish mechanisms of the same name.
         source: digest of the source code of its class, or "".
         definition: the user's object.
     """
@@ -70,13 +70,13 @@ class OutsideMechanism(NoiseMechanism):
     amplified_by = ()
 
     def grid(self, scale: Array | float, width: int) -> Array:
-        """Return the user's grid, by default 2^(⌊log₂ scale⌋ − 20)."""
+        """Return the user's grid, or by default the grid 2^(⌊log₂ scale⌋ − 20)."""
         if not hasattr(self.definition, "grid"):
             return power_of_two_grid(scale, _BITS)
         return _numbers(self.definition, "grid", np.asarray(scale, dtype=np.float64), width)
 
     def cost(self, sensitivity: Array | float, scale: Array | float, width: int) -> Array:
-        """Compute the user's cost, 0 where the sensitivity is 0 and +inf where a positive one has no noise."""
+        """Compute the user's cost: 0 where the sensitivity is 0, and +inf where it is positive without noise."""
         delta, s = broadcast(sensitivity, scale)
         # The user's formula receives finite sensitivities and positive scales only.
         is_regular = np.isfinite(delta) & (s > 0.0)
@@ -86,7 +86,7 @@ class OutsideMechanism(NoiseMechanism):
         return limit_cost(costs, delta, s)
 
     def float_slack(self, loss: Array, width: int) -> tuple[Array, Array]:
-        """Return the user's bound on the (ε, δ) that float64 adds, by default 0."""
+        """Return the user's bound on the (ε, δ) that float64 arithmetic adds, which is 0 by default."""
         if not hasattr(self.definition, "float_slack"):
             return np.zeros_like(loss), np.zeros_like(loss)
         slack = _numbers(self.definition, "float_slack", loss, width)
@@ -95,7 +95,7 @@ class OutsideMechanism(NoiseMechanism):
         return slack[0], slack[1]
 
     def sample(self, request: Unnoised) -> Array:
-        """Draw `samples` values, in units of the grid, (b, d).
+        """Draw noisy values in units of the grid, (b, d), with the user's sampler.
 
         Raises:
             UserCodeError: the sampler breaks its contract.
@@ -157,7 +157,7 @@ def register_outside(author: Any) -> OutsideMechanism:
     """Register an object of a user-defined class as a mechanism.
 
     Raises:
-        InputError: a member is missing or invalid, or the cost or the sampler fails its tests.
+        InputError: a member is missing or invalid, or the cost function or the sampler fails its tests.
     """
     for attribute, is_valid, description in _ATTRIBUTES:
         if not is_valid(getattr(author, attribute, None)):
@@ -186,7 +186,7 @@ def register_outside(author: Any) -> OutsideMechanism:
 
 
 def mechanism_options(mechanism: OutsideMechanism) -> dict[str, Any]:
-    """Return the fields of the user's object that a scenario can contain."""
+    """Return those fields of the user's object that can be written in a scenario."""
     author = mechanism.definition
     options = {f.name: getattr(author, f.name) for f in fields(author)} if is_dataclass(author) else {}
     return {name: value for name, value in options.items() if isinstance(value, (bool, int, float, str))}

@@ -34,7 +34,7 @@ _UNREAD = ("__module__", "__qualname__", "__doc__", "__firstlineno__", "__dict__
 
 
 def digest_of(value: Any) -> str:
-    """Compute a digest of a Python object: its source, fields, arrays and values that its functions close over.
+    """Compute a digest of a Python object: its source, fields and arrays, and the values that its functions close over.
 
     Args:
         value: function, class, instance, array, tensor, graph, table, or a container of these.
@@ -43,7 +43,7 @@ def digest_of(value: Any) -> str:
         32 hexadecimal digits.
 
     Limits:
-        The digest covers values inside C objects as far as `repr` contains them, and installed packages by name.
+        The digest covers values inside C objects only if `repr` contains them, and installed packages only by name.
 
     Example:
         >>> def scaled(weight):
@@ -64,7 +64,7 @@ def digest_of_file(path: Path) -> str:
 
 
 def imports_of_folder(path: Path) -> list[Path]:
-    """Return the files in the same folder that a Python file imports directly or indirectly, sorted by name."""
+    """Return the files in the same folder that a Python file imports, directly or indirectly, sorted by name."""
     path = path.resolve()
     return sorted(module for module in _Files().imports(path) if module.parent == path.parent)
 

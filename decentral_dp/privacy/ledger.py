@@ -1,7 +1,7 @@
-"""Ledgers: all releases of all agents, stored as columns.
+"""Ledgers: the releases of all agents, stored in columns.
 
 Agents with identical releases (same schedule, same public counts) share a column, so that 10⁴ agents × 10⁶ rounds fit
-into memory. Plans and records have the same type, and `same_releases` compares them.
+into memory. Planned and recorded ledgers have the same type, and `same_releases` compares them.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _COMPARED_AT_ONCE = 2**16
 
 @dataclass(frozen=True)
 class ChannelLedger:
-    """Releases of one channel, in R rows and g columns.
+    """Releases of one channel, stored in R rows and g columns.
 
     Args:
         channel: name of the channel, such as "x", "y" or "z".
-        mechanism: mechanism of the release, or the name of a registered one.
+        mechanism: mechanism of the releases, or the name of a registered mechanism.
         dimension: number of coordinates of one release.
-        group: column of each agent, (m,).
+        group: index of each agent's column, (m,).
         rounds: indices of the releases, (R,), ascending. An index is the round, or with E exchanges a round, one of t·E
             … (t+1)·E − 1 in round t. Index 0 is the data-independent start and is not listed.
         scale: noise scale of every coordinate, (R, g): Laplace b, Gaussian standard deviation, or the scale of an
@@ -47,7 +47,7 @@ class ChannelLedger:
             of the scores for an exponential mechanism; +inf without a proof.
         rate: split → sampling rate of each round, (R, g), 1 without sampling. Releases of one round with a rate below 1
             read the same batch of that split.
-        reason: reason for a missing proof, or for reading no record, or "".
+        reason: reason why a proof is missing or why no record is read, or "".
         sampling: "fixed" for batches of fixed size, or "poisson" for an independent Bernoulli draw per record. For
             units other than one replaced record, see `Unit.sampling`.
         distortion: bound on the log ratio of a release's distribution to the ideal mechanism's distribution.
@@ -72,27 +72,27 @@ class ChannelLedger:
         object.__setattr__(self, "mechanism", mechanism_of(self.mechanism))
 
     def truncate(self, index: int) -> ChannelLedger:
-        """Keep the releases up to and including an index."""
+        """Return only the releases up to and including an index."""
         return self.rows(slice(int(np.searchsorted(self.rounds, index, side="right"))))
 
     def rows(self, selection: slice | IntArray) -> ChannelLedger:
-        """Keep some of the releases. The columns of a slice are views."""
+        """Return only some of the releases. The columns of a slice are views."""
         return self._map_columns(lambda part: part[selection], rounds=self.rounds[selection])
 
     def columns(self, numbers: IntArray, group: IntArray) -> ChannelLedger:
-        """Keep some of the columns, for another grouping of agents.
+        """Return only some of the columns, with another grouping of the agents.
 
         Args:
             numbers: indices of the columns.
-            group: column of each agent among these, (m,).
+            group: index of each agent's column among these, (m,).
         """
         return self._map_columns(lambda part: part[:, numbers], group=group)
 
     def keep_sent(self, mask: NDArray[np.bool_]) -> ChannelLedger:
-        """Remove releases that agents do not send.
+        """Remove the releases that agents do not send.
 
         Args:
-            mask: whether the agents of a column send the release, (R, g).
+            mask: whether the agents of each column send each release, (R, g).
         """
         return replace(
             self,
@@ -119,7 +119,7 @@ class Ledger:
     Args:
         n_agents: number of agents m.
         channels: one entry per channel.
-        releases_per_round: number of indices per round.
+        releases_per_round: number of release indices per round.
 
     Example:
         >>> ones = np.ones((4, 1))
@@ -157,11 +157,11 @@ class Ledger:
         return -(-last // self.releases_per_round)
 
     def truncate(self, rounds: int) -> Ledger:
-        """Keep the releases of the first rounds."""
+        """Return only the releases of the first rounds."""
         return replace(self, channels=tuple(c.truncate(rounds * self.releases_per_round) for c in self.channels))
 
     def rescale(self, factor: float | Array) -> Ledger:
-        """Multiply all noise scales by one factor, or by one per agent, shape (m,)."""
+        """Multiply all noise scales by one factor, or by one factor per agent, (m,)."""
         factors = np.asarray(factor, dtype=np.float64)
         channels = []
         for c in self.channels:
@@ -174,14 +174,15 @@ class Ledger:
         return replace(self, channels=tuple(channels))
 
     def same_releases(self, other: Ledger) -> bool:
-        """Return whether both ledgers list the same releases at the same cost. Columns may be grouped differently."""
+        """Return whether both ledgers list the same releases at the same cost. The grouping in columns may differ."""
         return self._compare_channels(other, _are_same)
 
     def costs_within(self, plan: Ledger) -> bool:
-        """Return whether this ledger lists the releases of a plan, none at a higher cost.
+        """Return whether this ledger lists the releases of a plan, and none of them at a higher cost.
 
         Limits:
-            The mechanisms' cost must be sensitivity/scale, with one column each. See docs/proofs/12.
+            The cost of each mechanism must be sensitivity/scale, and each channel must have a single column. See
+            docs/proofs/12.
         """
         return self._compare_channels(plan, _costs_within)
 
@@ -197,12 +198,12 @@ class Ledger:
         return shape and not any(c.rounds.size for c in unmatched) and all(is_equal(first[n], second[n]) for n in both)
 
     def repeat(self, n_agents: int) -> Ledger:
-        """Return the ledger of n agents, all with the releases of this ledger of one agent."""
+        """Return a ledger of n agents that all have the releases of the single agent in this ledger."""
         group = np.zeros(n_agents, dtype=np.int64)
         return replace(self, n_agents=n_agents, channels=tuple(replace(c, group=group) for c in self.channels))
 
     def select(self, agents: IntArray) -> Ledger:
-        """Keep the releases of some agents (k,), renumbered from 0 in the given order."""
+        """Return only the releases of some agents, (k,), which are renumbered from 0 in the given order."""
         channels = tuple(replace(c, group=c.group[agents]) for c in self.channels)
         return replace(self, n_agents=len(agents), channels=channels)
 
@@ -211,10 +212,10 @@ class Ledger:
         return f"<Ledger: {agents}; {', '.join(f'{c.channel} × {c.rounds.size}' for c in self.channels)}>"
 
     def to_frame(self, names: Sequence[str] = ()) -> pd.DataFrame:
-        """Convert to one row per agent, channel, release and split: the columns of `ledger.parquet`.
+        """Convert to a table with the columns of `ledger.parquet`, one row per agent, channel, release and split.
 
         Args:
-            names: names of the agents for a column `agent_name`, which is omitted by default.
+            names: names of the agents for the column `agent_name`. Without names (the default), the column is omitted.
         """
         import pandas as pd
 
@@ -223,11 +224,11 @@ class Ledger:
         return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
 
     def to_parquet(self, path: Path, rows: int = 2**17, names: Sequence[str] = ()) -> None:
-        """Write the table of `to_frame` in parts.
+        """Write the table of `to_frame` to a Parquet file, one part at a time.
 
         Args:
             path: path of the file.
-            rows: largest number of rows in a part.
+            rows: maximum number of rows in a part.
             names: names of the agents, as in `to_frame`.
         """
         import pyarrow as pa

@@ -53,13 +53,13 @@ Workspace = dict[tuple[Any, ...], Any]
 
 
 class DominatingPair(Enum):
-    """Pairs of distributions that dominate one release. They determine how the costs of many releases compose.
+    """Pair of distributions that dominates one release. It determines how the costs of many releases compose.
 
     Attributes:
-        LAPLACE: Laplace pair of this pure ε.
-        GAUSSIAN: Gaussian pair of this μ.
-        RESPONSE: randomised response of this pure ε, the worst case of pure ε.
-        RANGED: randomised response, which is also ρ = ε²/8 concentrated (bounded range).
+        LAPLACE: Laplace pair with this pure ε.
+        GAUSSIAN: Gaussian pair with this μ.
+        RESPONSE: randomised response with this pure ε, which is the worst case for pure ε.
+        RANGED: randomised response that also satisfies zero-concentrated privacy with ρ = ε²/8 (bounded range).
     """
 
     LAPLACE = "laplace"
@@ -69,7 +69,7 @@ class DominatingPair(Enum):
 
 
 class NormalVariates(NamedTuple):
-    """Normal variates of a float64 sampler, whose errors are bounded together with those of all other releases.
+    """Normal variates drawn by a float64 sampler. Their errors are bounded jointly with those of all other releases.
 
     Attributes:
         bits: fineness of the grid: the scale is 2^bits to 2^(bits + 1) cells.
@@ -81,18 +81,18 @@ class NormalVariates(NamedTuple):
 
 
 class Mechanism(ABC):
-    """Base class of mechanisms: ways of releasing a value, with their privacy cost.
+    """Base class of mechanisms. A mechanism is a way to release a value at a known privacy cost.
 
     Attributes:
-        name: name in ledgers, results and scenarios.
+        name: name that ledgers, results and scenarios use.
         description: description for users.
-        norm: norm of the sensitivity; None if the sensitivity is not the norm of a vector.
+        norm: norm in which the sensitivity is measured, or None if the sensitivity is not the norm of a vector.
         pure: whether a guarantee with δ = 0 is possible.
         unit: unit of the cost, pure "ε" or the "μ" of a Gaussian pair.
         dominating_pair: dominating pair of one release.
         charged: whether releases read records.
         proven: whether a proof bounds the privacy cost of a release.
-        amplified_by: samplings for which an amplification rule is known.
+        amplified_by: sampling schemes for which an amplification rule is known.
     """
 
     name: str
@@ -112,7 +112,7 @@ class Mechanism(ABC):
 
     @abstractmethod
     def cost(self, sensitivity: Array | float, scale: Array | float, width: int) -> Array:
-        """Compute the cost of one release of `width` coordinates to a replaced record, in `unit`.
+        """Compute the privacy cost of one release of `width` coordinates for a replaced record, in `unit`.
 
         Args:
             sensitivity: sensitivity in `norm`, any shape.
@@ -120,16 +120,17 @@ class Mechanism(ABC):
             width: number of coordinates of the release.
 
         Returns:
-            The cost: +inf where the sensitivity is infinite, or positive without noise, and 0 where it is 0.
+            The cost: +inf where the sensitivity is infinite, or positive without any noise, and 0 where the sensitivity
+                is 0.
         """
 
     def float_slack(self, loss: Array, width: int) -> tuple[Array, Array] | NormalVariates:
-        """Bound the (ε, δ) that a float64 sampler adds to each release of these costs. Exact samplers add nothing."""
+        """Bound the (ε, δ) that a float64 sampler adds to releases with these costs. Exact samplers add nothing."""
         return np.zeros_like(loss), np.zeros_like(loss)
 
 
 class Unnoised(NamedTuple):
-    """Noiseless queries of some agents, all channels side by side, as input of a sampler.
+    """Noiseless queries of some agents, with all channels side by side, as input to a sampler.
 
     Attributes:
         draws: random draws of the agents, in order.
@@ -137,7 +138,7 @@ class Unnoised(NamedTuple):
         grid: grid of every coordinate, (b or 1, Σ widths).
         scale: scale of the noise in units of the grid, (b or 1, Σ widths).
         widths: number of coordinates of each channel. `query` may be a part of a single channel.
-        workspace: arrays that are kept between calls.
+        workspace: arrays that are reused between calls.
     """
 
     draws: Draws
@@ -149,7 +150,7 @@ class Unnoised(NamedTuple):
 
 
 class NoiseMechanism(Mechanism):
-    """Base class of mechanisms that round a value to a grid of a power of two and add noise on it.
+    """Base class of mechanisms that round a value to a power-of-two grid and add noise on that grid.
 
     Attributes:
         deviation: standard deviation of the noise, in units of its scale.
@@ -161,7 +162,7 @@ class NoiseMechanism(Mechanism):
 
     @abstractmethod
     def grid(self, scale: Array | float, width: int) -> Array:
-        """Return the grid of a release of `width` coordinates for each scale, or 0 where the scale is 0."""
+        """Return the grid for a release of `width` coordinates at each scale, or 0 where the scale is 0."""
 
     def rounds_at_random(self, width: int) -> bool:
         """Return whether a release of this width is rounded stochastically."""
@@ -169,10 +170,10 @@ class NoiseMechanism(Mechanism):
 
     @abstractmethod
     def sample(self, request: Unnoised) -> Array:
-        """Round the queries of some agents and add noise, all channels side by side.
+        """Round the queries of some agents and add noise, with all channels side by side.
 
         Returns:
-            The noisy queries in units of the grid, (b, Σ widths): float64 integers.
+            The noisy queries in units of the grid, (b, Σ widths), as float64 integers.
         """
 
 
@@ -188,7 +189,7 @@ def noise_of(mechanism: Mechanism, channel: str) -> NoiseMechanism:
 
 
 def power_of_two_grid(scale: Array | float, bits: int) -> Array:
-    """Return the grid 2^(⌊log₂ scale⌋ − bits) of each scale, or 0 where the scale is 0.
+    """Return the grid 2^(⌊log₂ scale⌋ − bits) for each scale, or 0 where the scale is 0.
 
     Example:
         >>> power_of_two_grid(np.array([3.0, 0.0]), bits=4).tolist()
@@ -200,7 +201,7 @@ def power_of_two_grid(scale: Array | float, bits: int) -> Array:
 
 
 def add_public(integers: Array, grid: Array, public: Array) -> None:
-    """Compute g·(rint(public/g) + integers) instead of the public part of a release.
+    """Compute g·(rint(public/g) + integers) in the array of the public part of a release.
 
     The sum is exact unless the public part is 2^33 times as large as the noise.
 
@@ -217,13 +218,13 @@ def add_public(integers: Array, grid: Array, public: Array) -> None:
 
 
 def broadcast(sensitivity: Array | float, scale: Array | float) -> tuple[Array, Array]:
-    """Return both arguments as float64 arrays of one shape."""
+    """Return both arguments as float64 arrays of the same shape."""
     wide = np.broadcast_arrays(np.asarray(sensitivity, dtype=np.float64), np.asarray(scale, dtype=np.float64))
     return wide[0], wide[1]
 
 
 def limit_cost(cost: Array, sensitivity: Array, scale: Array) -> Array:
-    """Return the cost, 0 where the sensitivity is 0, and +inf where a positive sensitivity has no noise.
+    """Return the cost, with 0 where the sensitivity is 0 and +inf where it is positive but there is no noise.
 
     Args:
         cost: costs of releases, any shape.
@@ -312,7 +313,7 @@ class Laplace(NoiseMechanism):
         return limit_cost(loss, delta, b)
 
     def float_slack(self, loss: Array, width: int) -> tuple[Array, Array]:
-        """Bound what float64 variates add to (ε, δ): (2e-15·d, 1.3e-16·(2d + e^ε − 1)).
+        """Bound the contribution of float64 variates to (ε, δ) by (2e-15·d, 1.3e-16·(2d + e^ε − 1)).
 
         The module `float_slack` and docs/proofs/09 describe the measurement.
         """
@@ -402,7 +403,7 @@ class Gaussian(NoiseMechanism):
         return RANDOMISED_BITS if self.rounds_at_random(width) else GAUSSIAN_BITS
 
     def rounds_at_random(self, width: int) -> bool:
-        """Return whether a release of this width is wide, d > 2¹², and rounded stochastically."""
+        """Return whether a release of this width is wide (d > 2¹²) and is therefore rounded stochastically."""
         return width > _NARROW
 
     def cost(self, sensitivity: Array | float, scale: Array | float, width: int) -> Array:
@@ -424,7 +425,7 @@ class Gaussian(NoiseMechanism):
         return limit_cost(mu, delta, sd)
 
     def float_slack(self, loss: Array, width: int) -> NormalVariates:
-        """Return the kind of float64 variates, whose errors accountants bound (docs/proofs/09).
+        """Return the kind of float64 variates that are drawn. Accountants bound their errors (docs/proofs/09).
 
         Args:
             loss: costs μ of releases, any shape.
@@ -477,7 +478,7 @@ LAPLACE, GAUSSIAN = Laplace(), Gaussian()
 @final
 @dataclass(frozen=True)
 class NothingHidden(Mechanism):
-    """Releases without noise, at cost +inf for a positive sensitivity. `Mechanism` describes the attributes."""
+    """Releases without noise. A positive sensitivity costs +inf. `Mechanism` describes the attributes."""
 
     name: str
     description: str
@@ -510,7 +511,7 @@ NO_MECHANISM = NothingHidden("free", "nothing, for it reads no record", charged=
 @final
 @dataclass(frozen=True)
 class Pure(Mechanism):
-    """Releases of pure ε that are drawn by exact samplers of their values. `Mechanism` describes the attributes."""
+    """Releases with a pure ε whose values are drawn by exact samplers. `Mechanism` describes the attributes."""
 
     name: str
     description: str
@@ -541,7 +542,7 @@ MECHANISMS: Mapping[str, Mechanism] = {
 
 
 def mechanism_of(mechanism: Mechanism | str) -> Mechanism:
-    """Return the mechanism with a name, or the mechanism itself.
+    """Return the mechanism with this name. A mechanism is returned unchanged.
 
     Raises:
         KeyError: no mechanism has this name.

@@ -59,15 +59,15 @@ _BRANCHES, _MOST_EDGES, _WORK = 200, 256, 1e7
 
 
 def effective_scale(own_scale: Array, pair: csr_matrix, colluders: int) -> Array:
-    """Compute the effective scale of each agent, the minimum of [Σ_Q⁻¹]_vv^(−1/2) over sets Q of q other agents.
+    """Compute each agent's effective scale, the minimum of [Σ_Q⁻¹]_vv^(−1/2) over all sets Q of q other agents.
 
     Args:
         own_scale: standard deviations σ > 0 of independent noise, (m,).
-        pair: standard deviations c of the draws of edges, (m, m), symmetric, 0 on the diagonal.
+        pair: standard deviations c of the draws of the edges, (m, m), a symmetric matrix with diagonal 0.
         colluders: number q of colluding agents.
 
     Returns:
-        Lower bounds (m,), rounded downwards.
+        Lower bounds on the effective scales, (m,), rounded down.
 
     Raises:
         InputError: scales are not finite, positive and symmetric, or q is negative.
@@ -285,11 +285,11 @@ class PairNoise:
     """Public parameters of pairwise correlated noise.
 
     Args:
-        ratio: ratio c/σ, one number or one for every pair, (m, m).
+        ratio: ratio c/σ, as one number or with one value for every pair, (m, m).
         colluders: number q of colluding agents.
         network: public part of the network.
-        own_deviation: standard deviation of each agent's own noise over σ, (m,), with minimum 1. None (the default)
-            means all ones.
+        own_deviation: standard deviation of each agent's own noise divided by σ, (m,), with minimum 1. None (the
+            default) means 1 for all agents.
         all_pairs: whether all pairs of agents share noise, instead of neighbours only.
     """
 
@@ -304,7 +304,7 @@ class PairNoise:
     _links: dict[int | None, NDArray[np.int64]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def links(self, t: int | None = None) -> NDArray[np.int64]:
-        """Return the pairs of agents that share noise in round t, (E, 2). None (the default) means in any round."""
+        """Return the pairs of agents that share noise in round t, (E, 2), or by default in any round."""
         round = None if self.network.over_time is None else t
         links = self._links.get(round)
         if links is None:
@@ -319,38 +319,38 @@ class PairNoise:
         return links
 
     def ratios(self, links: NDArray[np.int64]) -> Array:
-        """Return the standard deviation over σ of the draw of each of these pairs, (E,)."""
+        """Return the standard deviation of the draw of each pair, divided by σ, (E,)."""
         if isinstance(self.ratio, np.ndarray):
             return np.asarray(self.ratio[links[:, 0], links[:, 1]])
         return np.full(len(links), self.ratio)
 
     def own_deviations(self, agents: NDArray[np.int64]) -> Array:
-        """Return the standard deviations of these agents' own noise over σ, (b,)."""
+        """Return the standard deviations of these agents' own noise, divided by σ, (b,)."""
         return np.ones(agents.size) if self.own_deviation is None else self.own_deviation[agents]
 
     def own_square(self) -> float:
-        """Return the mean of the squares of all agents' own deviations over σ."""
+        """Return the mean square of all agents' own standard deviations, in units of σ."""
         return float(np.square(self.own_deviations(np.arange(self.network.n_agents))).mean())
 
     def reach(self) -> float:
-        """Return max_i Σ_j c_ij/σ + σ_i/σ over the pairs of all rounds together."""
+        """Return max_i Σ_j c_ij/σ + σ_i/σ, where the sum is over the pairs of all rounds."""
         links, m = self.links(), self.network.n_agents
         pair_square = np.bincount(links.ravel(), np.repeat(self.ratios(links), 2), m)
         return float((self.own_deviations(np.arange(m)) + pair_square).max())
 
     def degrees(self, t: int | None = None) -> NDArray[np.int64]:
-        """Return the degrees in round t, (m,). None (the default) means over the pairs of all rounds together."""
+        """Return the degrees in round t, (m,), or by default the degrees over the pairs of all rounds."""
         return np.bincount(self.links(t).ravel(), minlength=self.network.n_agents)
 
     def covariance(self, t: int, among: NDArray[np.int64]) -> Array:
-        """Return the covariance over σ² of these agents' noise in round t, (b, b), given the draws of all others."""
+        """Return these agents' noise covariance in round t, divided by σ², (b, b), given the draws of all others."""
         links, square = self.links(t), np.zeros((self.network.n_agents,) * 2)
         square[links[:, 0], links[:, 1]] = square[links[:, 1], links[:, 0]] = self.ratios(links) ** 2
         inner = square[np.ix_(among, among)]
         return np.asarray(np.diag(self.own_deviations(among) ** 2 + inner.sum(axis=1)) - inner)
 
     def gain(self, t: int) -> Array:
-        """Return the effective scale over σ of the releases in round t, (m,), rounded downwards."""
+        """Return the effective scale of the releases in round t, divided by σ, (m,), rounded down."""
         links, m = self.links(t), self.network.n_agents
         key = None if self.network.over_time is None else links.tobytes()
         if key not in self._gains:
@@ -369,7 +369,7 @@ class PairNoise:
         return float(self.gain(0).min() ** 2 / self.own_square())
 
     def facts(self) -> list[Array]:
-        """Return arrays (m,) that determine agents' charged scales on a network that does not change."""
+        """Return arrays (m,) that determine the charged scales of all agents on a fixed network."""
         agents = np.arange(self.network.n_agents)
         return [self.gain(0), self.own_deviations(agents), self._largest_ratios(agents)]
 
@@ -381,7 +381,7 @@ class PairNoise:
     def charged_scales(
         self, own_scale: Array, rounds: NDArray[np.int64], agents: NDArray[np.int64]
     ) -> tuple[Array, dict[str, Array]]:
-        """Compute the scales at which releases are accounted, and the scales of their draws.
+        """Compute the scales at which releases are accounted, and the scales at which their noise is drawn.
 
         Args:
             own_scale: scales σ, (R, b) or (R, 1).
@@ -405,13 +405,13 @@ class PairNoise:
 
 
 class PairDraws:
-    """Draws of the pairs with an agent in a block.
+    """Draws of all pairs that include an agent of a block.
 
     Args:
         noise: parameters of the pairs.
         root: noise key.
-        agents: numbers of the block's agents, (b,).
-        colluding: agents of whom every drawn pair contains one, by default all.
+        agents: indices of the block's agents, (b,).
+        colluding: if given, only pairs that include one of these agents are drawn. The default is all pairs.
     """
 
     def __init__(
@@ -464,7 +464,7 @@ class PairDraws:
 
 
 def error_weights(mixing: Array, rounds: int) -> Array:
-    """Compute M.
+    """Compute the weights M of the mean square error tr(MΣ).
 
     Args:
         mixing: mixing weights A, (m, m).
@@ -515,7 +515,7 @@ def best_ratio(mixing: Array, links: csr_matrix, rounds: int, colluders: int) ->
 
 
 def best_scales(mixing: Array, links: csr_matrix, rounds: int, colluders: int = 0) -> tuple[Array, csr_matrix]:
-    """Find scales of each agent and each edge with the smallest error and all effective scales at least 1.
+    """Find the scales of all agents and edges that minimise the error, with every effective scale at least 1.
 
     Args:
         mixing: mixing weights A, (m, m).

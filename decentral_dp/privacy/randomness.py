@@ -1,4 +1,4 @@
-"""Keyed randomness, which repeats the same draws after a retry, a restart or another placement of agents.
+"""Keyed randomness: the same draws are repeated after a retry, after a restart, or when agents are placed elsewhere.
 
 A fresh draw for a release already made would be a second release. The noise key (root), purpose and agent determine the
 key of a stream. The index and channel determine the counter of a draw, so draws do not advance each other:
@@ -61,7 +61,7 @@ PHILOX, AES = GENERATORS = "philox-4x64", "aes-256-ctr"
 
 
 def generator_of(root: Root) -> str:
-    """Return the name of the generator for this root.
+    """Return the name of the generator that draws from this root.
 
     Example:
         >>> generator_of(secret_root()), generator_of(seeded_root(1, b"run"))
@@ -76,7 +76,7 @@ def root_bytes(root: Root) -> bytes:
 
 
 def root_of(key: bytes, generator: str) -> Root:
-    """Return the root with these bytes, for a name in `GENERATORS`.
+    """Return the root that has these bytes, for a generator named in `GENERATORS`.
 
     Example:
         >>> root = secret_root()
@@ -90,7 +90,7 @@ def seeded_root(seed: int, purpose: bytes) -> bytes:
     """Derive the root of reproducible draws.
 
     Args:
-        seed: seed that run folders record.
+        seed: seed that is recorded in run folders.
         purpose: purpose, such as runs or the trials of an audit. Draws of two purposes are independent.
 
     Returns:
@@ -116,7 +116,7 @@ def secret_root() -> SecretRoot:
 
 @cache
 def tag(name: str) -> int:
-    """Return a 64-bit number for a channel name, or for a list of names.
+    """Return the 64-bit number that identifies a channel name or a list of names.
 
     Example:
         >>> tag("y") == tag("y"), tag("y") == tag("z")
@@ -135,11 +135,11 @@ def _digest(*parts: bytes, key: bytes = b"") -> bytes:
 
 
 class Streams:
-    """Keyed streams of one purpose for the agents of one host. One generator object serves all agents.
+    """Keyed streams for one purpose and the agents of one host. One generator object serves all agents.
 
     Args:
         root: root from `seeded_root` or `secret_root`.
-        purpose: purpose, such as "noise"; streams of two purposes are independent.
+        purpose: purpose of the draws, such as "noise". Streams for different purposes are independent.
         agents: indices of the agents.
 
     Attributes:
@@ -165,7 +165,7 @@ class Streams:
 
     @classmethod
     def join(cls, parts: Sequence[Streams]) -> Streams:
-        """Return the streams of several parts as one, in order. Their roots may differ, but not their generator."""
+        """Join the streams of several parts in order. Their roots may differ, but their generator must be the same."""
         joined = cls.__new__(cls)
         joined._set_keys([key for part in parts for key in part._keys], isinstance(parts[0].source, Keystreams))
         return joined
@@ -242,14 +242,14 @@ _NUMBERS = 256
 
 
 def load_cipher() -> None:
-    """Import the cipher of secret noise ahead of its first draw."""
+    """Import the cipher for secret noise before its first use."""
     import cryptography.hazmat.primitives.ciphers  # noqa: F401
 
 
 class Keystreams:
     """Keystreams of the agents of one host. One generator object serves all agents.
 
-    A cipher takes about 1 kB, and is kept for each agent and channel.
+    One cipher of about 1 kB is kept in memory for each agent and channel.
 
     Args:
         keys: keys of the agents' streams, 32 bytes each.
@@ -374,7 +374,7 @@ class Draws:
         streams: streams of the agents.
         index: index of the release.
         tag: tag of its channels.
-        rows: rows of the agents among the streams, as a slice or as indices; None (the default) means all.
+        rows: rows of the agents in the streams, as a slice or as indices. None (the default) means all rows.
 
     Example:
         >>> streams, noise = Streams(b"root", "noise", agents=[0, 1]), np.empty((2, 3))
@@ -400,7 +400,7 @@ class Draws:
         return range(*rows.indices(len(self._streams))) if isinstance(rows, slice) else rows.tolist()
 
     def fill(self, *arrays: tuple[Law, Array]) -> None:
-        """Fill arrays with standard variates, each agent's rows in the order of the arrays.
+        """Fill arrays with standard variates. The rows of each agent are drawn in the order of the arrays.
 
         Args:
             arrays: pairs (distribution, array). The array, (b, …) for b agents, is overwritten. In an array of more
@@ -440,7 +440,7 @@ class Draws:
                     generator.standard_normal(out=array[row])
 
     def generators(self) -> Iterator[np.random.Generator]:
-        """Return an iterator over generators at the beginning of each agent's draw, each valid until the next."""
+        """Return an iterator over generators, each at the start of one agent's draw and valid until the next one."""
         return (self._streams.generator(row, self._index, self._tag) for row in self._rows)
 
 

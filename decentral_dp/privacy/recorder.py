@@ -1,4 +1,4 @@
-"""Recorders of a block's releases, which form a ledger at the end.
+"""Recorders of a block's releases, from which the ledger is assembled at the end.
 
 A `Series` stores one entry per release, such as a noise scale, and keeps repeated entries once.
 """
@@ -30,13 +30,13 @@ _PARTS = ("sensitivity", "rate", "shared")
 
 
 class Series:
-    """Run-length encoded series of numbers, or of arrays with one number per agent.
+    """Run-length encoded series whose entries are numbers, or arrays with one number per agent.
 
-    A changed entry takes 8 bytes, or 16 if the series has repetitions, and a repetition takes none. An array of equal
-    numbers is kept as one number. Recent entries are kept as appended and compared many at a time.
+    A changed entry takes 8 bytes, or 16 if the series has repetitions, and a repeated entry takes none. An array of
+    equal numbers is stored as one number. Recent entries are stored uncompressed and compared in groups.
 
     Args:
-        entries: first entries.
+        entries: initial entries.
 
     Example:
         >>> series = Series([0.5, 0.5, 0.5, 2.0])
@@ -112,26 +112,26 @@ class Series:
         self._values.extend(entries[repeats:])  # type: ignore[arg-type]  # a list by now where an entry is an array
 
     def repeat(self, entry: float, times: int) -> None:
-        """Append a number several times to an empty series."""
+        """Append a number several times to a series that is still empty."""
         if times:
             self._values.append(entry)
             self._ends = array("q", [times])
 
     def dense(self, n: int | None = None) -> Array:
-        """Return the first n entries, by default all: (n,), or (n, b) if agents differ. The array may be read-only."""
+        """Return the first n entries (by default all), (n,), or (n, b) if agents differ. The array may be read-only."""
         values, counts = self._runs(len(self) if n is None else n)
         if len(values) == 1:
             return np.broadcast_to(values[0], (int(counts[0]), *values.shape[1:]))
         return values if (counts == 1).all() else np.repeat(values, counts, axis=0)
 
     def to_arrays(self, n: int) -> dict[str, Any]:
-        """Return the first n entries as arrays of values and counts, which `from_arrays` reads back."""
+        """Return the first n entries as arrays of values and counts, the input of `from_arrays`."""
         values, counts = self._runs(n)
         return {"values": values, "counts": np.empty(0, dtype=np.int64) if (counts == 1).all() else counts}
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, Any]) -> Series:
-        """Return the series that `to_arrays` converted."""
+        """Restore a series from the result of `to_arrays`."""
         series, values = cls(), arrays["values"]
         if len(values):
             series.extend(values)
@@ -266,7 +266,7 @@ class _ChannelColumn:
 
 
 class Recorder:
-    """Recorder of a block's releases.
+    """Recorder of the releases of a block of agents.
 
     Args:
         agents: number of agents in the block.
@@ -317,8 +317,8 @@ class Recorder:
             scale: scale of the noise, (b,) or (1,).
             value: value with its sensitivity.
             distortion: bound on the distortion, as in `ChannelLedger`.
-            sends: whether each agent sends, (b,), by default all. `ChannelLedger.keep_sent` describes the entries of
-                the others.
+            sends: whether each agent sends, (b,). By default all agents send. `ChannelLedger.keep_sent` describes the
+                entries of the others.
             shared: parts of pairwise correlated noise, name → (b,), as in `ChannelLedger`.
 
         Raises:
@@ -402,7 +402,7 @@ class Recorder:
             index: index of the release.
             channel: name of the channel.
             dimension: number of coordinates.
-            reason: reason for the absent privacy cost.
+            reason: reason why the release has no privacy cost.
         """
         if index == 0:
             return
@@ -416,10 +416,10 @@ class Recorder:
                 column.settle()
 
     def lines(self, before: int | None = None) -> dict[str, Any]:
-        """Return the recorded releases as plain values, which `load` reads back.
+        """Return the recorded releases as plain values, the input of `load`.
 
         Args:
-            before: exclusive upper limit of the index, by default none.
+            before: exclusive upper limit of the index. There is no limit by default.
         """
         end = math.inf if before is None else before
         columns = {name: c.to_lines(end) for name, c in self.columns.items()}
@@ -431,11 +431,11 @@ class Recorder:
         }
 
     def load(self, lines: Mapping[str, Any], mechanism_list: Iterable[Mechanism]) -> None:
-        """Restore the releases that `lines` returned.
+        """Restore releases from the result of `lines`.
 
         Args:
             lines: plain values.
-            mechanism_list: mechanisms of this block, among which custom ones are looked up.
+            mechanism_list: mechanisms of this block, in which custom mechanisms are looked up.
         """
         mechanisms = {m.name: m for m in mechanism_list}
         self._columns = {name: _ChannelColumn.from_lines(c, mechanisms) for name, c in lines["columns"].items()}
@@ -449,7 +449,7 @@ def _mask_unsent(values: Array, sends: NDArray[np.bool_] | None, fill: float) ->
 
 
 def assemble(blocks: list[tuple[IntArray, Recorder]], n_agents: int, releases_per_round: int = 1) -> Ledger:
-    """Join the recorders of all blocks to the ledger of all agents.
+    """Assemble the ledger of all agents from the recorders of all blocks.
 
     Args:
         blocks: pairs (agents of the block, recorder of the block).
@@ -457,7 +457,7 @@ def assemble(blocks: list[tuple[IntArray, Recorder]], n_agents: int, releases_pe
         releases_per_round: number of releases per round.
 
     Raises:
-        ValueError: blocks differ in the releases of a channel.
+        ValueError: the releases of a channel differ between blocks.
     """
     names = list(dict.fromkeys(name for _, r in blocks for name in r.columns))
     return Ledger(n_agents, tuple(_assemble(name, blocks, n_agents) for name in names), releases_per_round)

@@ -60,12 +60,12 @@ _ROUNDS_AHEAD, _KEPT_AHEAD = 512, 2**16
 
 @dataclass(frozen=True)
 class NoiseSchedule:
-    """Standard deviation σ/(t+1)^ς · f(t) of the noise on the release with index t, per agent.
+    """Standard deviation σ/(t+1)^ς · f(t) of each agent's noise on the release with index t.
 
     Args:
         scale: scale σ of each agent, (m,).
         decay: exponent ς of each agent, (m,).
-        points: points of f, as in `factor_at`, equal for all agents.
+        points: points of f, as in `factor_at`, identical for all agents.
     """
 
     scale: Array
@@ -73,12 +73,12 @@ class NoiseSchedule:
     points: Points = ()
 
     def scales(self, index: int | NDArray[np.int64], mechanism: Mechanism | str) -> Array:
-        """Return the mechanism's scale, (m,) at one index or (T, m) at an array of indices."""
+        """Return the scales of the mechanism, (m,) at one index or (T, m) at an array of indices."""
         noise = noise_of(mechanism_of(mechanism), "a channel")
         return np.asarray(self.deviations(index) / noise.deviation)
 
     def deviations(self, index: int | NDArray[np.int64]) -> Array:
-        """Return σ/(t+1)^ς · f(t), with the same shapes as `scales`."""
+        """Return the standard deviations σ/(t+1)^ς · f(t), with the same shapes as `scales`."""
         t: Any = index if isinstance(index, int) else np.asarray(index, dtype=np.float64)[..., None]
         deviations: Array = self.scale * (t + 1.0) ** -self.decay * factor_at(self.points, t)
         return deviations
@@ -103,15 +103,15 @@ class _Noise(NamedTuple):
 
 
 class ScheduledReleaser:
-    """Noise and ledger of one block of agents. `release` draws noise and writes the ledger entry together.
+    """Releaser of one block of agents. `release` draws the noise and writes the ledger entry in the same call.
 
     Args:
-        mechanism: mechanism that adds noise, or `NO_NOISE` for unchanged values at infinite cost, or its name.
+        mechanism: mechanism that adds noise, or its name. `NO_NOISE` releases unchanged values at infinite cost.
         schedules: channel → noise schedule of the block's agents.
         streams: keyed noise of the block's agents.
-        releases_per_round: number of releases per round, all of which share a scale.
+        releases_per_round: number of releases per round, all with the same scale.
         pairs: pairwise correlated noise of agents with equal schedules; None (the default) means independent noise.
-        factor: factor of noise correlated over rounds; None (the default) means fresh noise.
+        factor: factor for noise correlated over rounds. None (the default) means fresh noise.
     """
 
     def __init__(
@@ -141,7 +141,7 @@ class ScheduledReleaser:
 
     @classmethod
     def join(cls, parts: Sequence[ScheduledReleaser]) -> ScheduledReleaser:
-        """Return the releaser of the agents of several blocks with independent noise, which differ in scales only."""
+        """Join the releasers of several blocks. Their noise must be independent, and only their scales may differ."""
         first, schedules = parts[0], {}
         for c, schedule in first.schedules.items():
             scales, decays = ([getattr(p.schedules[c], name) for p in parts] for name in ("scale", "decay"))
@@ -149,12 +149,12 @@ class ScheduledReleaser:
         return cls(first.mechanism, schedules, Streams.join([p._streams for p in parts]), first.releases_per_round)
 
     def release(self, index: int, values: Mapping[str, Value], sends: NDArray[np.bool_] | None = None) -> Bundle:
-        """Release the values of a block and charge them. Index 0 is data-independent and costs nothing.
+        """Release the values of a block and charge their privacy cost. Index 0 is data-independent and costs nothing.
 
         Args:
             index: index of the release.
             values: channel → values, (b, d).
-            sends: whether each agent sends, (b,), by default all. Rows of the others are zero.
+            sends: whether each agent sends, (b,). By default all agents send. The rows of the others are zero.
         """
         bounded_values, free = {}, {}
         for channel, value in values.items():
@@ -210,7 +210,7 @@ class ScheduledReleaser:
         Args:
             index: index of the release.
             widths: channel → its width, in the order of the release.
-            pairs: draws of the pairs that count, such as those of colluding agents.
+            pairs: draws of the pairs to include, such as those of colluding agents.
         """
         noise = self._noise(index, tuple(widths), tuple(widths.values()))
         return noise.grid * pairs.sums(index, index // self.releases_per_round, tag(",".join(widths)), noise.ratio)
@@ -333,12 +333,13 @@ _LARGEST_INTEGER = 2.0**51
 
 
 class PlannedReleaser:
-    """Releaser of a coordinator at the costs of a plan, with a recorder of the charges.
+    """Releaser of a coordinator that releases at the planned costs and records the charges.
 
     Args:
         plan: ledger of one agent.
         root: noise key.
-        fixed: whether the plan has scales of the noise (a published calibration) instead of costs at scale 1.
+        fixed: whether the plan fixes the noise scales (as a published calibration does) instead of the costs at scale
+            1.
     """
 
     def __init__(self, plan: Ledger, root: Root, fixed: bool = False) -> None:
@@ -349,7 +350,7 @@ class PlannedReleaser:
         self._channels = {c.channel: c for c in plan.channels}
 
     def release(self, index: int, values: Mapping[str, Value | SelectionMechanism]) -> Released:
-        """Release the values of one index and charge them."""
+        """Release the values at one index and charge their privacy cost."""
         out: dict[str, Array] = {}
         scales: dict[str, float] = {}
         for channel, value in values.items():
@@ -413,7 +414,7 @@ class PlannedReleaser:
         return out
 
     def scale(self, index: int, channel: str, sensitivity: Mapping[Split, float]) -> float:
-        """Return the smallest scale at which the release costs no split more than planned."""
+        """Return the smallest scale at which the release costs no more than planned for any split."""
         line, row = self._find_planned(index, channel)
         if line.mechanism == NO_NOISE:
             return 0.0
@@ -431,7 +432,7 @@ class PlannedReleaser:
         return max(_ROUND_UP * scale, _LEAST_SCALE)
 
     def planned_cost(self, index: int, channel: str) -> dict[Split, float]:
-        """Return split → planned cost of the release, its sensitivity at scale 1."""
+        """Return split → planned cost of the release, which equals its planned sensitivity at scale 1."""
         line, row = self._find_planned(index, channel)
         return {split: float(s[row, 0]) for split, s in line.sensitivity.items()}
 
@@ -446,7 +447,7 @@ class PlannedReleaser:
         return self._streams.generator(0, index, tag(channel))
 
     def ledger(self, releases_per_round: int = 1) -> Ledger:
-        """Return the releases so far as a ledger of one agent."""
+        """Return the ledger of one agent with all releases so far."""
         return assemble([(np.zeros(1, dtype=np.int64), self.recorder)], 1, releases_per_round)
 
 
@@ -455,7 +456,7 @@ _ROUNDING = 1e-9
 
 
 class CheckedReleaser:
-    """`ScheduledReleaser` that refuses a round that exceeds the plan, before any noise is drawn for it.
+    """`ScheduledReleaser` that rejects a round exceeding the plan before any noise is drawn for it.
 
     Args:
         make: function that builds the releaser.
@@ -480,7 +481,7 @@ class CheckedReleaser:
         return self._inner.mechanism
 
     def release(self, index: int, values: Mapping[str, Value], sends: NDArray[np.bool_] | None = None) -> Bundle:
-        """Release as planned, with the arguments of `ScheduledReleaser.release`.
+        """Release values as planned. The arguments are those of `ScheduledReleaser.release`.
 
         Raises:
             UserCodeError: a channel or an index was not planned, or a sensitivity exceeds the plan.

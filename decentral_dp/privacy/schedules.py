@@ -1,4 +1,4 @@
-"""Public schedules over rounds: power laws times interpolated factors."""
+"""Public schedules over rounds: a power law multiplied by an interpolated factor."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Points = tuple[tuple[float, float], ...]
 
 
 def factor_at(points: Points, t: Any) -> Any:
-    """Interpolate factors linearly between points, constant before the first and after the last.
+    """Interpolate factors linearly between points. They are constant before the first and after the last point.
 
     Args:
         points: pairs (round, factor) with ascending rounds. Without points the factor is 1.
@@ -57,7 +57,7 @@ class StepSize:
         return float(self.scale * float(t + 1) ** -self.decay * factor_at(self.points, t))
 
     def at(self, rounds: NDArray[np.int64]) -> Array:
-        """Return λ of these rounds, with the same shape."""
+        """Return λ_t in these rounds, with the shape of the argument."""
         return np.asarray(self.scale * (rounds + 1.0) ** -self.decay * factor_at(self.points, rounds))
 
     def series(self, rounds: int) -> Array:
@@ -65,11 +65,11 @@ class StepSize:
         return self.at(np.arange(rounds))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the table of a scenario."""
+        """Return the schedule as a table of a scenario."""
         table: dict[str, Any] = {"scale": self.scale, "decay": self.decay}
         return table | ({"points": [list(point) for point in self.points]} if self.points else {})
 
 
 def schedule_points(table: Sequence[Sequence[float]] | None) -> Points:
-    """Convert points of a scenario's table."""
+    """Convert the schedule points of a scenario's table."""
     return tuple((t, factor) for t, factor in table or ())

@@ -1,4 +1,4 @@
-"""Values that stay in one process: records, the noise key, noiseless state."""
+"""Values that stay in one process: records, the noise key, and noiseless state."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ T = TypeVar("T")
 
 
 class Secret(Generic[T]):
-    """Value that only a call returns. No pickle, copy, text or attribute contains it.
+    """Value that only a call of this object returns. No pickle, copy, text or attribute contains it.
 
     Args:
         name: name of the value in messages.
-        held: secret value; empty in a copy or a pickle.
+        held: secret value, which is missing from copies and pickles.
 
     Raises:
         InputError: a copy or a pickle is called.

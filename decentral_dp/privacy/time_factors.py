@@ -32,11 +32,11 @@ _UNIT = 2.0**-53
 
 
 class TimeFactor(NamedTuple):
-    """Correlation of noise over rounds, and its privacy cost.
+    """Correlation of noise over rounds, with the numbers that determine its privacy cost.
 
     Attributes:
-        draw_weights: weights a of each round, (T, p), with the last draw first.
-        noise_weights: weights c of all rounds, (q,), with the last n_t first.
+        draw_weights: weights a of each round, (T, p), with the most recent draw first.
+        noise_weights: weights c, (q,), equal in all rounds, with the most recent n_t first.
         row_sums: values ρ, (T,). Up to round t, the reads of one record cost at most Σ_{k≤t} ρ_k² rounds of fresh
             noise. If every round reads it, ρ are the row sums of |C|. All rounds have the same sensitivity and scale.
         rounded_sums: row sums of |C| over all rounds, (T,), since every round is rounded.
@@ -56,8 +56,8 @@ class Past(NamedTuple):
     """Draws and noise of earlier rounds, in units of the grid.
 
     Attributes:
-        draws: draws n°, (p, …), with the last draw first.
-        noises: noise n, (q, …), with the last n_t first.
+        draws: draws n°, (p, …), with the most recent draw first.
+        noises: noise n, (q, …), with the most recent n_t first.
         rounds: number of past rounds t.
     """
 
@@ -67,14 +67,14 @@ class Past(NamedTuple):
 
 
 def empty_past(factor: TimeFactor, shape: tuple[int, ...]) -> Past:
-    """Return the past before round 0.
+    """Return the history of draws before round 0.
 
     Args:
         factor: factor of the noise.
         shape: shape of a draw, for example (d,).
 
     Returns:
-        The past, with zeros throughout.
+        The history, with all entries zero.
     """
     draws, noises = (np.zeros((size, *shape)) for size in (factor.draw_weights.shape[1], factor.noise_weights.size))
     return Past(draws, noises, 0)
@@ -106,7 +106,7 @@ def next_past(factor: TimeFactor, past: Past, draw: Array) -> Past:
         draw: draw n°_t, (…), independent of all earlier draws.
 
     Returns:
-        The past before round t + 1.
+        The history of draws before round t + 1.
 
     Raises:
         IndexError: t is T or larger.
@@ -122,7 +122,7 @@ def next_past(factor: TimeFactor, past: Past, draw: Array) -> Past:
 def charged_sensitivity(
     factor: TimeFactor, index: NDArray[np.int64], sensitivity: Array, grid: Array, width: int
 ) -> Array:
-    """Compute the sensitivity at which releases are charged, in addition to the √d g of a release with fresh noise.
+    """Compute the sensitivity at which releases are charged, beyond the √d g of a release with fresh noise.
 
     Up to round t, reads contribute at most Δ(Σ_{k≤t} ρ_k²)^{1/2} and rounding γ(Σ_{k≤t} r_k²)^{1/2}, with the row sums
     r_k of |C| and γ = √d g (1 + 2φ), where φ = 2⁻⁹ exceeds the float64 error in a coordinate, in cells of g. Round t is
@@ -158,7 +158,7 @@ def banded_square_root(rounds: int, bands: int, apart: int = 1) -> TimeFactor:
     Args:
         rounds: number of rounds T.
         bands: number of coefficients, including the leading 1.
-        apart: least distance between two rounds that read one record.
+        apart: minimum number of rounds between two reads of the same record.
 
     Returns:
         The factor, with row sums rounded up.
@@ -193,7 +193,7 @@ def banded_square_root(rounds: int, bands: int, apart: int = 1) -> TimeFactor:
 
 
 def factor_of(inverse: Array, reads: NDArray[np.bool_] | None = None) -> TimeFactor:
-    """Compute the factor of a custom C⁻¹.
+    """Compute the factor for a custom matrix C⁻¹.
 
     Args:
         inverse: matrix C⁻¹, (T, T), lower-triangular with ones on its diagonal.
@@ -201,7 +201,7 @@ def factor_of(inverse: Array, reads: NDArray[np.bool_] | None = None) -> TimeFac
             every round reads every record.
 
     Returns:
-        The factor, with coefficients of each round and with row sums rounded up.
+        The factor, with coefficients for each round and row sums that are rounded up.
 
     Raises:
         InputError: the matrix is not of this form, or too close to singular for float64.

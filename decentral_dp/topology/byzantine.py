@@ -52,11 +52,11 @@ class Attack:
     """Agents that send wrong messages.
 
     Args:
-        agents: numbers of the attackers.
+        agents: indices of the attackers.
         kind: name of the attack.
         strength: strength s.
         seed: public seed of random draws.
-        custom: custom attack, default None.
+        custom: custom attack. The default is None.
 
     Example:
         >>> attack = Attack((2,), "ipm", strength=2.0)
@@ -71,11 +71,11 @@ class Attack:
     custom: Callable[..., Any] | None = None
 
     def __call__(self, messages: Array, index: int) -> Array:
-        """Return the messages (m, D) that arrive.
+        """Return the messages that arrive, (m, D).
 
         Args:
             messages: releases of all agents, (m, D).
-            index: number of the exchange.
+            index: index of the exchange.
         """
         attackers = np.array(self.agents)
         honest = np.delete(messages, attackers, axis=0)
@@ -103,8 +103,8 @@ class Aggregation:
     Args:
         kind: name of the rule.
         radius: radius τ of clipped_gossip.
-        trim: number of neighbours' values that self_centred_clipping and trimmed_mean assume to be wrong.
-        custom: custom rule, default None.
+        trim: number of neighbours' values that self_centred_clipping and trimmed_mean assume to be corrupted.
+        custom: custom rule. The default is None.
 
     Example:
         >>> weights = sp.csr_array(np.array([[0.0, 0.5, 0.25], [0.5, 0.0, 0.0], [0.25, 0.0, 0.0]]))
@@ -121,12 +121,12 @@ class Aggregation:
     custom: Callable[..., Any] | None = None
 
     def __call__(self, own: Array, messages: Array, weights: sp.csr_array) -> Array:
-        """Aggregate the messages.
+        """Aggregate each agent's release with the messages that arrive.
 
         Args:
             own: releases of the agents, (m, D).
             messages: messages that arrive, (m, D).
-            weights: weights w_ij of the messages that arrive, (m, m), without a diagonal.
+            weights: weights w_ij of the messages that arrive, (m, m), without diagonal entries.
 
         Returns:
             The aggregates that replace a_i ṽ_i + Σ_j w_ij u_j, (m, D).

@@ -1,4 +1,4 @@
-"""Compressed messages: quantised differences to replicas that an agent and its neighbours keep.
+"""Compressed messages: quantised differences from replicas that an agent and its neighbours keep.
 
 Let ṽ_i be the release of agent i on a channel, v̂_i its replica at agent i and all neighbours, Q a quantiser, W the
 mixing matrix and γ the consensus step size. In an exchange
@@ -48,13 +48,13 @@ _VECTORS = 64
 
 @dataclass(frozen=True)
 class Compression:
-    """Quantiser and its consensus step size.
+    """Quantiser with its consensus step size.
 
     Args:
         kind: quantiser "top_k", "random_k", "qsgd" or "sign", or the name of a custom quantiser.
         consensus: consensus step size γ, above 0 and at most 1.
         share: fraction of entries that top_k and random_k send.
-        levels: number of levels s of qsgd.
+        levels: number s of quantisation levels of qsgd.
         seed: public seed of random choices.
         quantiser: custom Q, a function of u (d,) and a generator of public draws, with a method bits(d) and, unless its
             contraction is measured, contraction(d).
@@ -78,10 +78,10 @@ class Compression:
         """Quantise every row.
 
         Args:
-            differences: differences to the replicas, (b, d).
+            differences: differences from the replicas, (b, d).
             channel: channel of the release.
             index: index of the release.
-            agents: numbers of the agents, (b,).
+            agents: indices of the agents, (b,).
         """
         if not differences.shape[1]:
             return differences
@@ -116,11 +116,11 @@ class Compression:
         return max(1, math.ceil(self.share * width))
 
     def _variance(self, width: int) -> float:
-        """Variance bound ω of qsgd."""
+        """Bound ω on the variance of qsgd."""
         return min(width / self.levels**2, math.sqrt(width) / self.levels)
 
     def contraction(self, width: int) -> float:
-        """Return δ, or its value for Gaussian entries for `sign` and custom quantisers that do not declare δ.
+        """Return the contraction δ. For `sign`, and if a custom Q does not declare δ, it is that of Gaussian entries.
 
         Args:
             width: number of coordinates d, above 0.
@@ -149,7 +149,7 @@ class Compression:
         return value
 
     def size(self, width: int) -> tuple[int, int]:
-        """Return the floats and bits of one message on a channel.
+        """Return the number of floats and the number of bits in one message on a channel.
 
         Args:
             width: number of coordinates d.

@@ -4,9 +4,9 @@
     .csv                  an edge list with the header source,target or source,target,weight
     .npy .npz             an adjacency or weight matrix: dense by numpy, sparse by scipy
 
-Endings are case-insensitive. Ambiguous files are an error. Parallel edges of equal weight count once, with a note. Self
-loops, two weights of one edge, and names that print identically are errors. A graph of arcs is directed unless every
-arc has its reverse.
+Extensions are case-insensitive. Ambiguous files are an error. Parallel edges of equal weight count once, with a note.
+Self loops, two weights for one edge, and names that print identically are errors. A graph of arcs is directed unless it
+contains the reverse of every arc.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class Link(NamedTuple):
 
     Args:
         endpoints: names of the two agents.
-        weight: weight of the edge; None if absent.
-        place: file and line, or edge, named in messages.
+        weight: weight of the edge, or None if it has no weight.
+        place: file and line, or edge, as named in error messages.
     """
 
     endpoints: tuple[str, str]
@@ -56,7 +56,7 @@ class Link(NamedTuple):
 
 
 def finite(value: Any) -> float | None:
-    """Parse a finite number; return None for anything else.
+    """Parse a finite number, and return None for anything else.
 
     Example:
         >>> finite("0.5"), finite("x"), finite("inf"), finite("1_000")
@@ -83,10 +83,10 @@ def are_whole_numbers(names: Sequence[str]) -> bool:
 
 
 def numbering(names: Sequence[str]) -> list[int]:
-    """Return the index in `names` of agent 0, 1, …, for files of every format.
+    """Return the indices in `names` of agents 0, 1, …, by one rule for all file formats.
 
-    Whole numbers are sorted, so nodes 0 … m − 1 keep their numbers for any order in the file. Other names keep their
-    order.
+    Whole numbers are sorted, so nodes 0 … m − 1 keep their numbers regardless of their order in the file. Other names
+    keep their order.
 
     Example:
         >>> numbering(["3", "1", "0", "2"]), numbering(["b", "a"])
@@ -99,7 +99,7 @@ def numbering(names: Sequence[str]) -> list[int]:
 
 
 def numbering_note(names: Sequence[str]) -> str:
-    """Return a sentence on the numbering of the nodes; "" if the nodes are 0 … m − 1.
+    """Return a sentence about the numbering of the nodes, or "" if the nodes are 0 … m − 1.
 
     Example:
         >>> numbering_note(["0", "1"]), numbering_note(["b", "a"])
@@ -114,13 +114,13 @@ def numbering_note(names: Sequence[str]) -> str:
 
 
 def collect(agents: Sequence[str], links: Sequence[Link], place: str, directed: bool = False) -> Graph:
-    """Build a graph from the edges in a file.
+    """Build a graph from the edges read from a file.
 
     Args:
         agents: names of the agents, in order.
         links: edges of the graph.
         place: prefix of error messages.
-        directed: whether edges are arcs, default False.
+        directed: whether edges are arcs. The default is False.
 
     Raises:
         InputError: a name is empty or occurs twice, an edge is a self loop, or an edge has two weights.
@@ -170,18 +170,18 @@ def _plain(name: str) -> str:
 
 
 def read_networkx(graph: Any, place: str, directed: bool = False) -> Graph:
-    """Convert a networkx graph, with the attributes of a GraphML file.
+    """Convert a networkx graph whose attributes are those of a GraphML file.
 
     Args:
         graph: networkx graph, directed or undirected.
         place: prefix of error messages.
-        directed: whether a graph with the reverse of every arc stays directed, default False.
+        directed: whether a graph that contains the reverse of every arc stays directed. The default is False.
 
     Returns:
         The graph, with its agents in the order of `numbering`. Repeated labels are replaced by the names of the nodes.
 
     Raises:
-        InputError: the object is not a networkx graph, or it has no nodes, equal names, a self loop or an invalid
+        InputError: the object is not a networkx graph, or it has no nodes, duplicate names, a self loop or an invalid
             weight.
     """
     import networkx as nx
@@ -235,10 +235,10 @@ def names() -> tuple[str, ...]:
 
 
 def find_named(name: str) -> Path:
-    """Return the file of a network in the package.
+    """Return the file of a network that is shipped with the package.
 
     Raises:
-        InputError: the network does not exist. The message suggests the nearest name.
+        InputError: the network does not exist. The error message suggests the closest name.
 
     Example:
         >>> find_named("abilene").name
@@ -255,7 +255,7 @@ def graph_title(name: str) -> str:
 
 
 def find_file(name: str | Path) -> Path:
-    """Return the path of a graph file or, if no file has this name, of a network in the package.
+    """Return the path of a graph file or, if there is no such file, of a network in the package.
 
     Raises:
         InputError: neither exists.
@@ -271,7 +271,7 @@ def read_graph(path: Path, directed: bool = False) -> Graph:
 
     Args:
         path: path of the file.
-        directed: whether edges are arcs, default False except for a file of arcs.
+        directed: whether edges are arcs. The default is False, except for a file of arcs.
 
     Raises:
         InputError: the file is missing, unreadable or ambiguous.
@@ -322,7 +322,7 @@ def _reading(place: str) -> AbstractContextManager[None]:
 
 
 def _edge_list(text: str, place: str, directed: bool) -> Graph:
-    """Read an edge list: a header, then one edge per line."""
+    """Read an edge list, which consists of a header and one edge per line."""
     rows = csv.reader(io.StringIO(text, newline=""), strict=True)
     links: list[Link] = []
     problem, header = "", None

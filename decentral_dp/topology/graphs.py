@@ -1,9 +1,9 @@
-"""Graphs over agents 0 … m − 1: families by name, and errors for graphs that do not support gossip.
+"""Graphs over agents 0 … m − 1: families of graphs by name, and errors for graphs on which gossip is impossible.
 
-`GENERATORS` is the registry of families and `generate` draws from it. Each family is a function of the number of
-agents, of parameters, and of a seed if it is random. Types and bounds of parameters are checked first. Regular
-structures have the extreme Laplacian eigenvalues in closed form. Random families are resampled until connected, and the
-same seed gives the same graph.
+`GENERATORS` is the registry of families, and `generate` generates a graph of a family. Each family is a function of the
+number of agents, of its parameters, and of a seed if it is random. Types and bounds of parameters are checked first.
+Regular structures have the extreme Laplacian eigenvalues in closed form. Random families are resampled until connected,
+and the same seed gives the same graph.
 """
 
 from __future__ import annotations
@@ -31,18 +31,17 @@ MAX_EDGES = 10_000_000
 
 
 class Graph(NamedTuple):
-    """Simple graph over agents 0 … m − 1.
+    """Simple graph on the agents 0 … m − 1.
 
     Args:
         agents: number of agents m.
-        edges: edges (E, 2), with i < j in every row and rows sorted and distinct; (sender, receiver) of a directed
-            graph.
+        edges: edges, (E, 2), in sorted and distinct rows with i < j, or with (sender, receiver) for a directed graph.
         spectrum: second smallest and largest eigenvalues of the unweighted Laplacian, if known in closed form.
-        labels: names of the agents; their numbers if empty.
-        file_weights: weights of the edges, (E,); None if an edge has no weight above 0.
+        labels: names of the agents. If empty, agents are named by their numbers.
+        file_weights: weights of the edges, (E,), or None unless every edge has a weight above 0.
         n_weighted: number of edges with a weight.
         wrong_weight: description of the first edge without a weight above 0.
-        notes: notes on conversions, in sentences.
+        notes: sentences about conversions that were made.
         directed: whether edges are arcs, default False.
 
     Example:
@@ -61,7 +60,7 @@ class Graph(NamedTuple):
     directed: bool = False
 
     def to_directed(self) -> Graph:
-        """Return the graph with every edge as two arcs of its weight; a directed graph is unchanged.
+        """Return the graph with each edge replaced by two arcs of the same weight. A directed graph is unchanged.
 
         Example:
             >>> Graph(2, np.array([[0, 1]])).to_directed().edges.tolist()
@@ -93,7 +92,7 @@ def canonical(edges: IntArray | Iterable[tuple[int, int]]) -> IntArray:
         edges: pairs of agents, (E, 2).
 
     Returns:
-        The edges without loops, orientation or parallel edges, (E', 2).
+        The edges, (E', 2), without loops, orientation or parallel edges.
 
     Example:
         >>> canonical([(2, 1), (1, 1), (0, 1), (1, 2)]).tolist()
@@ -105,7 +104,7 @@ def canonical(edges: IntArray | Iterable[tuple[int, int]]) -> IntArray:
 
 
 def is_connected(agents: int, edges: IntArray) -> bool:
-    """Return whether the graph has one component.
+    """Return whether the graph has a single connected component.
 
     Args:
         agents: number of agents m.
@@ -133,8 +132,8 @@ def require_connected(graph: Graph, subject: str) -> None:
     """Raise InputError for a graph with several components (strongly connected components if it is directed).
 
     Args:
-        graph: graph to test; a single agent is connected.
-        subject: beginning of the message, which names agents of the small components.
+        graph: graph to test. A single agent is connected.
+        subject: beginning of the error message, which names agents of the small components.
     """
     if not graph.directed and is_connected(graph.agents, graph.edges):
         return
@@ -156,7 +155,7 @@ def require_connected(graph: Graph, subject: str) -> None:
 
 
 def list_agents(names: list[str]) -> str:
-    """List the names of agents, and count those after the sixth.
+    """List the names of up to six agents, and give the number of any others.
 
     Example:
         >>> list_agents(["1", "2", "3"]), list_agents(list("abcdefgh"))
@@ -171,10 +170,10 @@ _OTHER_NAMES = {"fully_connected": "complete", "full": "complete", "clique": "co
 
 
 def unknown(subject: str, got: str, valid: Iterable[str]) -> InputError:
-    """Return the error for an unknown name, which suggests the closest valid name or lists the valid names.
+    """Return an error for an unknown name that suggests the closest valid name or lists all valid names.
 
     Args:
-        subject: key at the beginning of the message.
+        subject: key at the beginning of the error message.
         got: name that was given.
         valid: valid names.
 
@@ -195,15 +194,15 @@ Columns = Annotated[int, Ge(2), Doc("agents of a row")]
 
 
 def fill_parameters(subject: str, make: Callable[..., Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Validate the parameters of a function that are scenario keys, and fill in defaults.
+    """Validate those parameters of a function that are scenario keys, and fill in the defaults.
 
     Args:
         subject: beginning of messages.
         make: function with the parameters.
-        values: name → value of given parameters.
+        values: name → value for the parameters that are given.
 
     Returns:
-        Name → value of every parameter; None for an optional parameter without a default.
+        Name → value for every parameter, which is None for an optional parameter without a default.
 
     Raises:
         InputError: a name is unknown, a required parameter is missing, or a value is invalid.
@@ -239,7 +238,7 @@ def require_agents(kind: str, holds: bool, numbers: str, got: int, fix: str) -> 
         holds: whether the number is valid.
         numbers: valid numbers, in words.
         got: number of agents.
-        fix: advice in the message.
+        fix: advice at the end of the message.
     """
     if not holds:
         raise InputError(f'topology.agents: kind "{kind}" needs {numbers} agents (got {got}). Fix: {fix}.')
@@ -255,7 +254,7 @@ def require_room(kind: str, edges: float) -> None:
 
 
 def cycle_ends(agents: int) -> tuple[float, float]:
-    """Compute λ₂ and λ_m of the cycle's Laplacian, whose eigenvalues are 4 sin²(πk/m).
+    """Compute λ₂ and λ_m of the Laplacian of the cycle, which has the eigenvalues 4 sin²(πk/m).
 
     The sine avoids the cancellation of 2 − 2cos for large m.
 
@@ -282,7 +281,7 @@ def _consecutive(agents: int) -> IntArray:
 
 
 def ring(agents: int) -> Graph:
-    """Build the cycle, in which every agent has two neighbours.
+    """Build a cycle, in which every agent has two neighbours.
 
     Example:
         >>> ring(4).edges.tolist()
@@ -293,12 +292,12 @@ def ring(agents: int) -> Graph:
 
 
 def path(agents: int) -> Graph:
-    """Build the path of agents in a row."""
+    """Build a path, in which the agents form a line."""
     return Graph(agents, _consecutive(agents), _path_ends(agents))
 
 
 def star(agents: int) -> Graph:
-    """Build the star, in which agent 0 is the only neighbour of all others."""
+    """Build a star, in which agent 0 is the only neighbour of all other agents."""
     leaves = np.arange(1, agents)
     ends = (1.0, float(agents)) if agents > 2 else (2.0, 2.0)
     return Graph(agents, np.stack([np.zeros_like(leaves), leaves], axis=1), ends)
@@ -334,7 +333,7 @@ def _sides(kind: str, agents: int, rows: int | None, columns: int | None, least:
 
 
 def grid_graph(agents: int, rows: Rows | None = None, columns: Columns | None = None) -> Graph:
-    """Build the grid of rows × columns agents.
+    """Build a grid of rows × columns agents.
 
     Raises:
         InputError: the number of agents does not fit the rows and columns.
@@ -348,7 +347,7 @@ def grid_graph(agents: int, rows: Rows | None = None, columns: Columns | None = 
 
 
 def torus(agents: int, rows: Rows | None = None, columns: Columns | None = None) -> Graph:
-    """Build the torus, a grid of at least 3 × 3 agents whose rows and columns are cycles.
+    """Build a torus, a grid of at least 3 × 3 agents in which every row and column is a cycle.
 
     Raises:
         InputError: the number of agents does not fit the rows and columns.
@@ -361,7 +360,7 @@ def torus(agents: int, rows: Rows | None = None, columns: Columns | None = None)
 
 
 def hypercube(agents: int) -> Graph:
-    """Build the hypercube, in which agents whose numbers differ in one bit are neighbours.
+    """Build a hypercube, in which two agents are neighbours if their numbers differ in exactly one bit.
 
     Raises:
         InputError: the number of agents is not a power of two.
@@ -378,7 +377,7 @@ def hypercube(agents: int) -> Graph:
 
 
 def circular_ladder(agents: int) -> Graph:
-    """Build the circular ladder, two cycles of m/2 agents joined by rungs.
+    """Build a circular ladder, which consists of two cycles of m/2 agents joined by rungs.
 
     Raises:
         InputError: the number of agents is odd.
@@ -393,7 +392,7 @@ def circular_ladder(agents: int) -> Graph:
 
 
 def directed_exponential(agents: int) -> Graph:
-    """Build the directed exponential graph, in which agent i sends to i + 1, i + 2, i + 4, … mod m.
+    """Build a directed exponential graph, in which agent i sends to the agents i + 1, i + 2, i + 4, … mod m.
 
     References:
         M. Assran et al., "Stochastic Gradient Push for Distributed Deep Learning", ICML 2019.
@@ -464,7 +463,7 @@ def random_regular(agents: int, seed: int, degree: Degree) -> Graph:
 
 
 def erdos_renyi(agents: int, seed: int, probability: Probability) -> Graph:
-    """Draw an Erdős–Rényi graph, in which every pair is an edge with `probability`.
+    """Draw an Erdős–Rényi graph, in which every pair of agents is joined by an edge with `probability`.
 
     Raises:
         InputError: there are too many edges, or no draw was connected.
@@ -509,7 +508,7 @@ def small_world(
     degree: Annotated[int, Ge(2), MultipleOf(2), Doc(_NEIGHBOURS)] = 4,
     rewire: Annotated[float, Ge(0), Le(1), Doc("fraction of rewired edges")] = 0.3,
 ) -> Graph:
-    """Draw a Watts–Strogatz graph, a ring lattice of `degree` with a fraction `rewire` of rewired edges.
+    """Draw a Watts–Strogatz graph: a ring lattice with this `degree`, in which a fraction `rewire` of edges is rewired.
 
     Raises:
         InputError: degree ≥ agents, there are too many edges, or no draw was connected.
@@ -529,7 +528,7 @@ def small_world(
 def preferential_attachment(
     agents: int, seed: int, attach: Annotated[int, Ge(1), Doc("edges of a new agent")] = 2
 ) -> Graph:
-    """Draw a Barabási–Albert graph, whose new agents attach to `attach` earlier agents, preferring high degrees.
+    """Draw a Barabási–Albert graph. Each new agent attaches to `attach` earlier agents, preferring high degrees.
 
     Raises:
         InputError: attach ≥ agents, or there are too many edges.
@@ -544,11 +543,11 @@ def preferential_attachment(
 
 @dataclass(frozen=True)
 class Generator:
-    """Graph family.
+    """Family of graphs.
 
     Args:
         summary: one-line description.
-        make: function of the number of agents, a seed if random, and parameters that are scenario keys.
+        make: function of the number of agents, a seed if the family is random, and parameters that are scenario keys.
         min_agents: smallest number of agents, default 2.
         example: number of agents and parameters of a small instance.
         is_connected: whether the graphs of the family are connected, default True.
@@ -567,7 +566,7 @@ class Generator:
 
     @property
     def random(self) -> bool:
-        """Whether the seed matters."""
+        """Whether the graph depends on the seed."""
         return "seed" in inspect.signature(self.make).parameters
 
 
@@ -577,15 +576,15 @@ def generate(kind: str, agents: int, params: Mapping[str, Any], seed: int) -> Gr
     Args:
         kind: name in `GENERATORS`.
         agents: number of agents.
-        params: parameter → value; omitted parameters have their defaults.
+        params: parameter → value. Omitted parameters take their default values.
         seed: seed of random families, at least 0.
 
     Returns:
-        The unweighted graph, connected except for the kind "isolated".
+        The unweighted graph, which is connected unless the kind is "isolated".
 
     Raises:
-        InputError: the kind or a parameter is unknown, a value or the number of agents is invalid, or a random family
-            stays disconnected.
+        InputError: the kind or a parameter is unknown, a value or the number of agents is invalid, or no draw of a
+            random family was connected.
 
     Example:
         >>> generate("torus", 9, {"rows": 3}, seed=0).edges.shape

@@ -1,4 +1,4 @@
-"""Changing networks: the mixing weights of every round, with lost and delayed messages and absent agents.
+"""Time-varying networks: the mixing weights of every round, with lost and delayed messages and absent agents.
 
 All draws and weights are public. With the edges E and weight rule of a base graph, round t uses
 
@@ -50,13 +50,13 @@ class OverTime:
 
     Args:
         kind: kind in `KINDS`, or "function".
-        links: all edges that any round may have, (m, m).
-        make: function t → weights w_ij of messages from j ≠ i to i, before any loss, (m, m).
+        links: all edges that may occur in any round, (m, m).
+        make: function t → weights w_ij, (m, m), of the messages from j ≠ i to i, before any loss.
         period: number of rounds after which weights repeat, or over which mixing is measured.
         seed: public seed of random draws.
         drop, offline: probabilities of a lost message and of an absent agent, at least 0 and below 1.
-        delay: delay of messages in rounds.
-        directed: whether weights, with kept shares, are column-stochastic instead of row-stochastic.
+        delay: delay of messages, in rounds.
+        directed: whether the weights, including kept shares, are column-stochastic instead of row-stochastic.
 
     Example:
         >>> from scipy.sparse import csr_array
@@ -85,25 +85,25 @@ class OverTime:
         return int(self.links.shape[0])
 
     def online(self, t: int) -> NDArray[np.bool_] | None:
-        """Return whether each agent is present in round t, (m,); None if all agents always are."""
+        """Return whether each agent is present in round t, (m,), or None if all agents are always present."""
         if not self.offline:
             return None
         return np.asarray(_generator(self.seed, "offline", t).random(self.n_agents) >= self.offline)
 
     def sent_weights(self, t: int) -> sp.csr_array:
-        """Return the weights (m, m) of the messages sent in round t; row i has the messages to agent i."""
+        """Return the weights, (m, m), of the messages sent in round t. Row i contains the messages to agent i."""
         return self._cached_value("sent_weights", t, self._sent_weights)
 
     def received_weights(self, t: int) -> sp.csr_array:
-        """Return the weights (m, m) of the messages that arrive in round t; row i has the messages to agent i."""
+        """Return the weights, (m, m), of the messages that arrive in round t. Row i contains those to agent i."""
         return self._cached_value("received_weights", t, self._received_weights)
 
     def transfer_weights(self, t: int) -> sp.csr_array:
-        """Return the weights (m, m) of the messages that the engine delivers: sent if delayed, else received."""
+        """Return the weights, (m, m), of messages that the engine delivers: those sent if delayed, else received."""
         return self.sent_weights(t) if self.delay else self.received_weights(t)
 
     def kept_share(self, t: int) -> NDArray[np.float64]:
-        """Return the fraction of its value, (m,), that each agent keeps in round t as no other agent receives it."""
+        """Return the fraction of its value, (m,), that each agent keeps in round t since no other agent receives it."""
         shares: NDArray[np.float64] = self._cached_value("kept_share", t, self._kept_share)
         return shares
 
@@ -138,9 +138,9 @@ class OverTime:
 
     @cached_property
     def rate(self) -> float | None:
-        """Contraction of the disagreement per round, ‖W(P−1) ⋯ W(0) − 11ᵀ/m‖₂^(1/P).
+        """Factor by which the disagreement contracts per round, ‖W(P−1) ⋯ W(0) − 11ᵀ/m‖₂^(1/P).
 
-        P is the period, or a multiple of it of about 32 rounds if messages are lost or agents absent. For directed
+        P is the period, or a multiple of it near 32 rounds if messages may be lost or agents absent. For directed
         graphs the contraction is ‖A(P−1) ⋯ A(0) − φ1ᵀ‖₂^(1/P), with φ the mean of the columns. Delays are ignored. The
         value is None above 500 agents.
         """
@@ -227,20 +227,20 @@ def _hops(agents: int) -> int:
 
 
 def fixed_weights(links: sp.csr_array, seed: int = 0) -> OverTime:
-    """Use the same weights in every round, with messages that may be lost or delayed.
+    """Use the same weights in every round. Messages may be lost or delayed.
 
     Args:
-        links: weights without diagonal, (m, m).
+        links: weights without the diagonal, (m, m).
         seed: public seed of message losses.
     """
     return OverTime("fixed", links, partial(_weights_in_turn, (links,)), 1, seed)
 
 
 def matching(links: sp.csr_array, seed: int) -> OverTime:
-    """Use pairwise gossip, a random maximal matching of the edges in every round.
+    """Use pairwise gossip, in which every round has a random maximal matching of the edges.
 
     Args:
-        links: symmetric weights without diagonal, (m, m).
+        links: symmetric weights without the diagonal, (m, m).
         seed: public seed.
     """
     import scipy.sparse as sp
@@ -251,7 +251,7 @@ def matching(links: sp.csr_array, seed: int) -> OverTime:
 
 
 def one_peer_exponential(agents: int, seed: int) -> OverTime:
-    """Let every agent send to one other agent, at distances 1, 2, 4, … in turn.
+    """Let every agent send to one other agent in each round, at distances 1, 2, 4, … in turn.
 
     Args:
         agents: number of agents m, at least 2.
@@ -288,7 +288,7 @@ def sequence(several: Sequence[sp.csr_array], seed: int) -> OverTime:
         seed: public seed of message losses.
 
     Raises:
-        InputError: the graphs have different agents, or their union over a period is not connected.
+        InputError: the graphs do not have the same agents, or their union over a period is not connected.
     """
     from scipy.sparse.csgraph import connected_components
 

@@ -1,4 +1,4 @@
-"""Second smallest and largest eigenvalues of a weighted graph Laplacian, with tested accuracy.
+"""Second smallest and largest eigenvalues of a weighted graph Laplacian, with an accuracy that is tested.
 
 A dense symmetric solver computes both up to `DENSE` agents. For more agents, one Lanczos run without stored vectors
 computes both, because ARPACK also computes eigenvectors, which do not converge for rings and lattices. Lanczos is slow
@@ -32,7 +32,7 @@ def laplacian_ends(laplacian: Any) -> tuple[float, float]:
         laplacian: symmetric sparse matrix with zero row sums, (m, m).
 
     Returns:
-        The pair (λ₂, λ_m), as accurate as stated in the module docstring; (1, 1) for a single agent.
+        The pair (λ₂, λ_m), with the accuracy stated in the module docstring, or (1, 1) for a single agent.
 
     Example:
         >>> from scipy.sparse import csr_array
@@ -51,7 +51,7 @@ def laplacian_ends(laplacian: Any) -> tuple[float, float]:
 
 
 def second_largest(mixing: Any) -> float:
-    """Compute |λ₂|, the second largest modulus of the eigenvalues of a column-stochastic matrix.
+    """Compute |λ₂|, the second largest modulus among the eigenvalues of a column-stochastic matrix.
 
     Args:
         mixing: sparse matrix A, (m, m).

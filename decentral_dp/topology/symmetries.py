@@ -1,4 +1,4 @@
-"""Symmetries of a network: permutations of agents that preserve all numbers of agents and edges."""
+"""Symmetries of a network: permutations of agents that preserve all numbers attached to agents and edges."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from numpy.typing import NDArray
 
 
 def find_symmetries(agents: Sequence[NDArray[Any]], links: Sequence[NDArray[Any]]) -> list[NDArray[np.int64]]:
-    """Find symmetries of agents whose indices follow the network, as on rings, tori, hypercubes and stars.
+    """Find symmetries of networks whose agents are numbered regularly, as in rings, tori, hypercubes and stars.
 
     Candidates shift or reverse one digit of the agents' indices, or exchange two agents with successive indices. Every
     divisor pair q | Q of m gives a digit (i mod Q) div q. Each permutation is verified number by number.
 
     Args:
-        agents: arrays of numbers of the agents, (m,) each.
-        links: arrays of numbers of the edges from the second index to the first, (m, m) each.
+        agents: arrays of numbers attached to the agents, (m,) each.
+        links: arrays of numbers attached to the edges from the second index to the first, (m, m) each.
 
     Returns:
-        The image of each agent, (m,), for each symmetry.
+        For each symmetry, the image of every agent, (m,).
 
     Example:
         >>> ring = np.roll(np.eye(5), 1, axis=1)

@@ -1,4 +1,4 @@
-"""Connected graphs with a mixing matrix W, from a generator, a file, a networkx graph, edges or a matrix."""
+"""Connected graphs with a mixing matrix W, built from a generator, a file, a networkx graph, edges or a matrix."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _MOST_RESAMPLED = 5000
 
 @dataclass(frozen=True, eq=False)
 class Topology:
-    """Graph with its mixing matrix W, connected unless it is "isolated".
+    """Graph with its mixing matrix W. It is connected unless its kind is "isolated".
 
     Args:
         name: kind of the graph, or name of its file.
@@ -38,10 +38,11 @@ class Topology:
             entry stored. For a directed graph columns sum to zero, and w_ij is the weight of messages from j to i.
         edges: edges (E, 2), with i < j in every row; (sender, receiver) of a directed graph.
         labels: names of the m agents.
-        delta2: second smallest eigenvalue λ₂ of −W; 1 − |λ₂(I + W)| of a directed graph. 1 for a single agent.
-        delta_max: largest eigenvalue λ_m of −W; 1 for a directed graph or a single agent.
+        delta2: second smallest eigenvalue λ₂ of −W, or 1 − |λ₂(I + W)| for a directed graph. It is 1 for a single
+            agent.
+        delta_max: largest eigenvalue λ_m of −W, or 1 for a directed graph or a single agent.
         notes: notes on conversions, in sentences.
-        over_time: weights by round; None for a fixed network.
+        over_time: weights of each round, or None for a fixed network.
         directed: whether edges are arcs.
 
     Example:
@@ -84,7 +85,7 @@ class Topology:
 
     @property
     def kept_weight(self) -> graphs.Array:
-        """Share 1 + w_ii of its value that each agent keeps, (m,).
+        """Share 1 + w_ii of an agent's value that the agent keeps, (m,).
 
         Example:
             >>> build_topology("directed_exponential", 4).kept_weight.round(6).tolist()
@@ -94,7 +95,7 @@ class Topology:
 
     @property
     def rho(self) -> float:
-        """Contraction ρ = ‖I + W − 11ᵀ/m‖₂ < 1 of the disagreement per round; |λ₂| for a directed graph."""
+        """Contraction factor ρ = ‖I + W − 11ᵀ/m‖₂ < 1 of the disagreement per round, or |λ₂| for a directed graph."""
         return max(abs(1.0 - self.delta2), abs(1.0 - self.delta_max))
 
     @property
@@ -131,11 +132,12 @@ def build_topology(
     Args:
         kind: name in `GENERATORS`.
         agents: number of agents m.
-        params: parameter of the generator → value; omitted parameters have their defaults.
-        weights: name in `WEIGHTS`, or {"kind": name, parameter: value, …}, default "metropolis", or "out_degree" for a
-            directed graph.
+        params: parameter of the generator → value. Omitted parameters take their default values.
+        weights: name in `WEIGHTS`, or {"kind": name, parameter: value, …}. The default is "metropolis", or "out_degree"
+            for a directed graph.
         seed: seed of a random generator, at least 0, default 0.
-        directed: whether edges are arcs and weights column-stochastic, default False except for directed generators.
+        directed: whether edges are arcs and weights are column-stochastic. The default is False, except for directed
+            generators.
 
     Returns:
         The weighted graph with its eigenvalues.
@@ -163,10 +165,11 @@ def from_file(
     """Read a topology from a file: GraphML, GML, node-link JSON, an edge list (`.csv`) or a matrix (`.npy`, `.npz`).
 
     Args:
-        path: path of a file, or name of a network in the package ("abilene").
-        weights: weight rule as in `build_topology`; "file" uses the weights of the file.
-        agents: expected number of agents; None accepts any.
-        directed: whether edges are arcs and weights column-stochastic, default False except for files of arcs.
+        path: path of a file, or name of a network in the package, such as "abilene".
+        weights: weight rule, as in `build_topology`. "file" uses the weights in the file.
+        agents: expected number of agents. None accepts any number.
+        directed: whether edges are arcs and weights are column-stochastic. The default is False, except for files of
+            arcs.
 
     Returns:
         The weighted graph, with the labels of the file.
@@ -207,7 +210,8 @@ def from_networkx(
         weights: weight rule as in `build_topology`.
         name: name in tables and messages.
         connected: whether the graph must be connected, default True.
-        directed: whether edges are arcs and weights column-stochastic, default False except for graphs of arcs.
+        directed: whether edges are arcs and weights are column-stochastic. The default is False, except for graphs of
+            arcs.
 
     Returns:
         The weighted graph.
@@ -236,8 +240,8 @@ def from_edges(
     """Convert pairs of agents to a topology.
 
     Args:
-        edges: pairs of agent numbers from 0, (E, 2).
-        agents: number of agents m, default the largest number + 1.
+        edges: pairs of agents, numbered from 0, (E, 2).
+        agents: number of agents m. The default is the largest agent number + 1.
         weights: weight rule as in `build_topology`.
         name: name in tables and messages.
         connected: whether the graph must be connected, default True.
@@ -282,14 +286,14 @@ def from_matrix(
     connected: bool = True,
     directed: bool = False,
 ) -> Topology:
-    """Convert a matrix to a topology, with nonzero entries as edges.
+    """Convert a matrix to a topology in which nonzero entries are edges.
 
     Args:
         matrix: symmetric matrix (m, m) of 0 and 1 with a zero diagonal. With weights "file" it holds weights, and its
             diagonal is 0 or makes every row sum 0 (W) or 1 (I + W). For a directed graph, 1 in row i and column j is an
             arc from i to j, as in networkx; weights are A with column sums 1, where a_ij is the weight of messages from
             j to i.
-        weights: weight rule as in `build_topology`; "file" uses the matrix.
+        weights: weight rule, as in `build_topology`. "file" uses the entries of the matrix.
         name: name in tables and messages.
         place: prefix of error messages.
         connected: whether the graph must be connected, default True.
@@ -343,7 +347,7 @@ def time_varying(base: Topology, kind: str, seed: int, *, draw: Callable[[int], 
     """Make a topology time-varying.
 
     Args:
-        base: graph with all edges.
+        base: graph that contains all edges.
         kind: kind in `over_time.KINDS`, except "sequence" (see `in_turn`).
         seed: public seed.
         draw: function seed → graph of a random family.
@@ -380,19 +384,19 @@ def time_varying(base: Topology, kind: str, seed: int, *, draw: Callable[[int], 
 
 
 def in_turn(several: Sequence[Topology], seed: int, name: str, kind: str = "sequence") -> Topology:
-    """Combine graphs that are used in turn into one topology, whose W is the mean of their W.
+    """Combine a sequence of graphs into one topology whose weight matrix W is the mean of theirs.
 
     Args:
-        several: graphs of rounds 0, 1, …, which are repeated.
+        several: graphs of rounds 0, 1, …. The sequence is repeated.
         seed: public seed.
         name: name in tables and messages.
         kind: kind "sequence", or "function" if a function of the round returned the graphs.
 
     Returns:
-        The mean of the graphs with its `over_time`.
+        The mean of the graphs, with its `over_time`.
 
     Raises:
-        InputError: the graphs have different agents, or their union is not connected.
+        InputError: the graphs do not have the same agents, or their union is not connected.
 
     Example:
         >>> one, other = (from_edges(np.array([pair]), agents=3, connected=False) for pair in ([0, 1], [1, 2]))

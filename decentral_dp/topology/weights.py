@@ -36,7 +36,7 @@ class WeightRule(NamedTuple):
         summary: one-line description.
         make: function (graph, …) → positive weights (E,), whose parameters are also scenario keys.
         example: parameters of a small instance.
-        directed: whether the rule is for directed graphs, default False; None for both.
+        directed: whether the rule is for directed graphs, or None if it is for both kinds. The default is False.
 
     Example:
         >>> WEIGHTS["constant"].usage
@@ -70,10 +70,11 @@ def weigh(
         graph: connected graph.
         weights: name of a rule, or {"kind": name, parameter: value, …}, default "metropolis", or "out_degree" for a
             directed graph.
-        alone: whether the graph is the only one; otherwise it may be disconnected, with λ₂ = 0 and λ_m = 1.
+        alone: whether the graph is the only one of the network. If not, it may be disconnected, with λ₂ = 0 and λ_m =
+            1.
 
     Returns:
-        The rule with its parameters in words, the CSR array W (m, m), and λ₂ and λ_m of −W.
+        The rule and its parameters in words, the CSR array W, (m, m), and λ₂ and λ_m of −W.
 
     Raises:
         InputError: the rule or a parameter is unknown, or ρ ≥ 1.
@@ -178,7 +179,7 @@ def directed_spectrum(mixing: Any) -> tuple[float, float]:
 
 
 def metropolis(graph: Graph) -> Array:
-    """Compute 1/(1 + larger degree of both ends) for each edge, (E,)."""
+    """Compute 1/(1 + the larger degree of the two ends) for each edge, (E,)."""
     return np.asarray(1.0 / (1.0 + graph.degrees[graph.edges].max(axis=1, initial=0)))
 
 
@@ -188,12 +189,12 @@ def lazy_metropolis(graph: Graph) -> Array:
 
 
 def max_degree(graph: Graph) -> Array:
-    """Assign 1/(1 + largest degree) to every edge, (E,)."""
+    """Assign the weight 1/(1 + largest degree) to every edge, (E,)."""
     return equal_weights(graph, 1.0 / (1.0 + graph.degrees.max()))
 
 
 def out_degree(graph: Graph) -> Array:
-    """Compute 1/(1 + out-degree of the sender) for each arc, (E,)."""
+    """Compute 1/(1 + the out-degree of the sender) for each arc, (E,)."""
     return np.asarray(1.0 / (1.0 + np.bincount(graph.edges[:, 0], minlength=graph.agents)[graph.edges[:, 0]]))
 
 

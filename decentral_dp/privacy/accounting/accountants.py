@@ -1,4 +1,4 @@
-"""Accountants: pure ε and ε(δ) of a ledger, per agent, channel and split, and calibration of noise scales.
+"""Accountants: the pure ε and ε(δ) of a ledger for each agent, channel and split, and the calibration of noise scales.
 
 Adjacency: one record of one agent is replaced. Train and validation records are disjoint, so an agent's budget is the
 larger cost of one train record and one validation record. A record in both would cost the sum.
@@ -75,18 +75,18 @@ class PrivacyCost(NamedTuple):
 
 @dataclass(frozen=True)
 class AgentCosts:
-    """Privacy cost of a ledger per agent, +inf without a proof.
+    """Privacy cost of a ledger for each agent, with +inf where there is no proof.
 
     Attributes:
         delta: privacy parameter δ.
         epsilon: smallest certified ε at δ, (m,).
         epsilon_pure: ε at δ = 0, (m,).
-        channels: channel → cost of its releases only.
-        records: split → cost of one of its records.
-        slack_epsilon: largest part of any ε for float64 samplers.
-        slack_delta: largest part of δ for float64 samplers.
-        bundles: number of bundles of agents whose ε is composed together; 0 if each agent is composed separately.
-        has_pure_only: whether some agents have only the pure ε of ideal samplers.
+        channels: channel → cost of the releases on this channel only.
+        records: split → cost of one record of the split.
+        slack_epsilon: largest part of any agent's ε that is due to float64 samplers.
+        slack_delta: largest part of δ that is due to float64 samplers.
+        bundles: number of bundles of agents whose ε is composed jointly, or 0 if each agent is composed separately.
+        has_pure_only: whether only the pure ε of ideal samplers is available for some agents.
     """
 
     delta: float
@@ -159,7 +159,7 @@ def account(ledger: Ledger, delta: float) -> AgentCosts:
 
 
 def epsilon_of(ledger: Ledger, delta: float) -> Array:
-    """Compute ε of every agent of a ledger, without the breakdown of `account`.
+    """Compute ε for every agent of a ledger, without the breakdown that `account` returns.
 
     Args:
         ledger: recorded or planned releases.
@@ -180,8 +180,8 @@ def epsilon_of(ledger: Ledger, delta: float) -> Array:
 def spending(ledger: Ledger, delta: float, rounds: Sequence[int]) -> Array:
     """Bound the worst agent's ε after each of the given rounds.
 
-    The bound composes the elementwise largest releases of all agents. It equals the worst agent's ε if one agent, such
-    as the one with the smallest shard, is charged most in every round.
+    The bound composes the elementwise largest releases of all agents. It equals the worst agent's ε if the same agent,
+    such as the one with the smallest shard, is charged most in every round.
 
     Args:
         ledger: recorded or planned releases.
@@ -241,7 +241,7 @@ def gaussian_epsilon(mu: Array | float, delta: Array | float) -> Array:
 
 
 def pure_epsilon(releases: Releases) -> float:
-    """Compute Σε, with one amplified term per round of a fresh batch; +inf with Gaussian releases."""
+    """Compute Σε with one amplified term for each round with a fresh batch. It is +inf if any release is Gaussian."""
     sampled_releases = (releases.sampled_gaussian, releases.poisson, releases.poisson_groups)
     if releases.mu > 0.0 or any((part[0] > 0.0).any() for part in sampled_releases):
         return float("inf")
@@ -255,7 +255,7 @@ def epsilon_at(releases: Releases, delta: float, factor: float = 1.0) -> float:
     Args:
         releases: costs of the releases.
         delta: privacy parameter δ; 0 gives the pure ε.
-        factor: factor on all noise scales.
+        factor: factor by which all noise scales are multiplied.
     """
     return float(_epsilon_by_segment([releases.divide(factor)], delta)[-1])
 
@@ -285,9 +285,9 @@ def _epsilon_by_segment(segments: Sequence[Releases], delta: float) -> Array:
 
 
 def _zcdp_rho(releases: Releases) -> float:
-    """Compute ρ of zero-concentrated privacy, without amplification.
+    """Compute ρ of zero-concentrated differential privacy, without amplification.
 
-    A pure release adds ε²/2, an exponential mechanism ε²/8, and a Gaussian release μ²/2.
+    A pure release contributes ε²/2, an exponential mechanism ε²/8, and a Gaussian release μ²/2.
     """
     squares = (releases.laplace**2).sum() + (amplify(*releases.sampled_laplace) ** 2).sum()
     squares += (releases.pure**2).sum() + 0.25 * (releases.bounded_range**2).sum()
@@ -342,7 +342,7 @@ def _cost_of_split(ledger_charges: Charges, split: Split, channel: str | None, d
 
 
 def settles(composition: ComposedCharges, added_epsilon: Array | float, epsilon: Array | float) -> bool:
-    """Return whether no other bound on the samplers is worth another composition of these releases.
+    """Return whether no other bound on the samplers could make it worth composing these releases again.
 
     Args:
         composition: composition of the releases.
@@ -388,27 +388,27 @@ _LEAST_SHARE = 0.9
 def calibrate(
     ledger: Ledger, epsilon: float, delta: float, shares: Mapping[str, float] | None = None, uniform: bool = False
 ) -> dict[str, Array]:
-    """Find factors on the ledger's noise scales such that every agent's ε(δ) meets the target.
+    """Find factors for the noise scales of a ledger such that every agent's ε(δ) meets the target.
 
     Args:
         ledger: releases with initial scales.
         epsilon: target ε, above 0.
         delta: privacy parameter δ; 0 gives the pure ε.
         shares: channel → share of the budget, with sum 1: a share of the pure ε for Laplace channels (weighted by the
-            sampling rate) and of μ² for Gaussian channels. None (the default) keeps the ratios of the scales. In
-            addition, one factor per agent meets the target.
-        uniform: whether all agents get the factors of the most expensive agent, as with shared noise.
+            sampling rate) and of μ² for Gaussian channels. None (the default) keeps the ratios of the scales. In both
+            cases, a further factor per agent makes ε(δ) meet the target.
+        uniform: whether all agents use the factors of the most expensive agent, as required for shared noise.
 
     Returns:
-        Channel → factor of every agent, (m,). The budget is never exceeded, and every agent spends at least (1 − 10⁻³)
+        Channel → factor for each agent, (m,). The budget is never exceeded, and every agent spends at least (1 − 10⁻³)
         of it.
 
     Raises:
         InputError: no amount of noise meets the target.
 
     Limits:
-        With more than MOST_COLUMNS different schedules and a numerical composition, agents of similar cost share a
-        factor and may spend a little less.
+        If there are more than MOST_COLUMNS different schedules and the composition is numerical, agents of similar cost
+        share a factor and may spend slightly less of the budget.
 
     Example:
         >>> from decentral_dp.privacy.ledger import ChannelLedger
@@ -536,7 +536,7 @@ def _rescale_channels(ledger: Ledger, factors: Mapping[str, Array]) -> Ledger:
 
 
 def _common(ledger_charges: Charges, epsilon: float, delta: float) -> Array:
-    """Return the factors, (m,), that bring the most expensive split of every agent just under the target."""
+    """Return the factors, (m,), that bring the cost of each agent's most expensive split just below the target."""
     need = np.zeros(int(ledger_charges.group.max()) + 1)
     for kind in ledger_charges.kinds:
         composition = collect_charges(ledger_charges, kind, None)
@@ -581,7 +581,7 @@ def _needed_factors(composition: ComposedCharges, epsilon: float, delta: float) 
 
 @lru_cache(maxsize=64)
 def largest_mu(epsilon: float, delta: float) -> float:
-    """Compute the largest μ of a Gaussian pair that is (ε, δ)-private, from below.
+    """Compute the largest μ for which a Gaussian pair is (ε, δ)-private, rounded down.
 
     Example:
         >>> round(largest_mu(epsilon=1.0, delta=1e-5), 3)
@@ -595,13 +595,14 @@ def smallest_factor(
 ) -> float:
     """Find a factor whose cost lies in [(1 − tightness)·target, target].
 
-    The method is false position in logarithms, between a factor that is too small and one that is large enough.
+    The search uses the false position method on logarithms, between a factor that is too small and one that is large
+    enough.
 
     Args:
-        cost_of: factor → cost, which falls as the factor grows.
+        cost_of: factor → cost, which decreases as the factor increases.
         target: target cost.
         guess: initial factor; None means 1.
-        tightness: relative tolerance, by default half of TIGHTNESS.
+        tightness: relative tolerance. The default is half of TIGHTNESS.
 
     Raises:
         InputError: no factor has such a cost.

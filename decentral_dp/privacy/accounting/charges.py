@@ -1,4 +1,4 @@
-"""Privacy costs of a ledger's releases, for every group of agents, sorted by how they compose.
+"""Privacy costs of a ledger's releases for every group of agents, arranged by the way in which they compose.
 
 Agents that share their column in every channel form one group, which is accounted once.
 """
@@ -37,7 +37,7 @@ _NEAR, _FAR, _MOST_COORDINATES, _MOST_RECORDS = 2.0, 9.0, 10**6, 16
 
 
 class ChannelCharges(NamedTuple):
-    """One channel's charges for one kind of record.
+    """Charges of one channel to the records of one split.
 
     Args:
         channel: name of the channel.
@@ -46,8 +46,8 @@ class ChannelCharges(NamedTuple):
         rounds: indices of the releases, (T,).
         loss: cost of every release before amplification, in the mechanism's unit, (T, g).
         rate: sampling rates, (T, g).
-        column: column of each group of agents, (G,).
-        variates: slack (ε, δ) of float64 samplers in each column, (g,) each, or normal variates by group.
+        column: index of each group's column, (G,).
+        variates: slack (ε, δ) of float64 samplers in each column, (g,) each, or the normal variates of each group.
         sampling: sampling of batches, as in `ChannelLedger`.
         distortion: bound on the distortion, as in `ChannelLedger`.
     """
@@ -71,7 +71,7 @@ class Charges(NamedTuple):
         names: charged channels.
         kinds: splits of the records.
         group: group of each agent, (m,).
-        lines: split → charges of every channel. Splits with equal charges share one object.
+        lines: split → charges of all channels. Splits with equal charges share one object.
     """
 
     names: tuple[str, ...]
@@ -87,7 +87,7 @@ def charges(ledger: Ledger) -> Charges:
         ledger: ledger of the releases.
 
     Returns:
-        Costs before composition; agents with the same columns form one group.
+        Costs before composition. Agents with the same columns form one group.
 
     Raises:
         InputError: no rule covers an entry.
@@ -208,11 +208,11 @@ def _faults(c: ChannelLedger, agents: int) -> Iterator[str]:
 
 
 class SamplerCounts(NamedTuple):
-    """Counts that determine the slack of float64 samplers, for one split and G groups.
+    """Counts that determine the slack of float64 samplers for one split and G groups.
 
     Attributes:
         epsilon, delta, ratio: slack of samplers other than normal variates, (G,).
-        normals: normal variates, by kind of grid.
+        normals: normal variates for each kind of grid.
     """
 
     epsilon: Array
@@ -240,12 +240,12 @@ class SamplerCounts(NamedTuple):
 
 
 def count_samples(ledger_charges: Charges, split: Split, channel: str | None) -> SamplerCounts:
-    """Count the samples that protect one record, in one or all channels.
+    """Count the samples that protect one record, in one channel or in all channels.
 
     Args:
         ledger_charges: charges of a ledger.
         split: split of the record.
-        channel: single channel; None means all channels.
+        channel: name of a single channel. None means all channels.
     """
     groups = int(ledger_charges.group.max()) + 1
     epsilon, lost_delta, ratio = np.zeros(groups), np.zeros(groups), np.zeros(groups)
@@ -284,7 +284,7 @@ class Plain(NamedTuple):
 
 
 class Fresh(NamedTuple):
-    """Rounds with a fresh batch, over all channels that it feeds.
+    """Rounds with a fresh batch, summed over all channels that use the batch.
 
     Attributes:
         rounds: indices, (R,).
@@ -303,11 +303,11 @@ _PURE = {DominatingPair.LAPLACE: "laplace", DominatingPair.RESPONSE: "pure", Dom
 
 @dataclass(frozen=True)
 class ComposedCharges:
-    """Charges to one split, for all G groups, over some channels.
+    """Charges to one split over some channels, for all G groups.
 
     Args:
         groups: number of groups G.
-        plain: pair → releases that every record takes part in, by channel.
+        plain: pair → releases in which every record takes part, by channel.
         subsampled: key → rounds with a fresh batch. The key is "sampled_laplace" or "sampled_gaussian", as in
             `Releases`, or a Poisson sampling, as in a ledger.
     """
@@ -317,7 +317,7 @@ class ComposedCharges:
     subsampled: Mapping[str, Fresh]
 
     def has_only(self, pair: DominatingPair) -> bool:
-        """Return whether all releases have this pair, and every record takes part in them."""
+        """Return whether all releases have this dominating pair and every record takes part in all of them."""
         return not self.subsampled and self.plain.keys() <= {pair}
 
     @property
@@ -326,7 +326,7 @@ class ComposedCharges:
         return DominatingPair.GAUSSIAN in self.plain or not self.subsampled.keys() <= {"sampled_laplace"}
 
     def mu(self) -> Array:
-        """Compute √Σμ² of the Gaussian releases that every record takes part in, (G,)."""
+        """Compute √Σμ² over the Gaussian releases in which every record takes part, (G,)."""
         total = np.zeros(self.groups)
         for _, loss, column in self.plain.get(DominatingPair.GAUSSIAN, ()):
             total += np.einsum("tg,tg->g", loss, loss)[column]
@@ -334,7 +334,7 @@ class ComposedCharges:
 
     @cached_property
     def sums(self) -> Array:
-        """Σε of the pure releases that every record takes part in, (G,)."""
+        """Σε over the pure releases in which every record takes part, (G,)."""
         total = np.zeros(self.groups)
         for _, loss, column in (line for pair in _PURE for line in self.plain.get(pair, ())):
             total += loss.sum(axis=0)[column]
@@ -351,14 +351,14 @@ class ComposedCharges:
         return np.where(gaussian > 0.0, np.inf, total)
 
     def size(self) -> Array:
-        """Return numbers (G,) that order columns by cost, +inf without noise and 0 without charges."""
+        """Return numbers (G,) that order columns by cost: +inf if there is no noise, 0 if there are no charges."""
         total = self.mu() + self.sums
         for _, base, rate in self.subsampled.values():
             total = total + (np.where(np.isinf(base), np.inf, base * rate)).sum(axis=0)
         return np.asarray(total)
 
     def equal_groups(self, groups: IntArray) -> list[IntArray]:
-        """Bundle groups with equal charges, and return the groups (g,) of each bundle."""
+        """Bundle the groups that have equal charges, and return the groups (g,) of each bundle."""
         bundles: dict[tuple[bytes, ...], list[int]] = {}
         plain: list[tuple[list[float | bytes], IntArray]] = []
         for line in (line for lines in self.plain.values() for line in lines):
@@ -483,12 +483,12 @@ def _batches(lines: Sequence[ChannelCharges], power: float) -> Fresh:
 
 
 def gather(bundles: Sequence[IntArray], size: Array) -> list[IntArray]:
-    """Merge bundles of columns into at most `MOST_COLUMNS`, each over the same ratio of costs.
+    """Merge bundles of columns into at most `MOST_COLUMNS` bundles, each of which spans the same ratio of costs.
 
     The most expensive bundle is not merged.
 
     Args:
-        bundles: column numbers of each bundle.
+        bundles: indices of the columns in each bundle.
         size: cost of each column, (G,).
     """
     order = sorted(bundles, key=lambda b: -size[b[0]])

@@ -1,4 +1,4 @@
-"""Slack of float64 samplers: bounds on what they add to the (ε, δ) of ideal samplers.
+"""Slack of float64 samplers: bounds on the amounts that they add to the (ε, δ) of ideal samplers.
 
 The real distribution of one coordinate's noise n is p̂ = p·(1 + η), with the ideal p. The η are measured: for Laplace
 by an exact enumeration of the sampler at fewer bits, extrapolated; for Gaussian noise by counting mantissas of single
@@ -76,7 +76,7 @@ _COIN = 1e-16
 
 
 class Slack(NamedTuple):
-    """Bounds on what float64 samplers add to the (ε, δ) of ideal samplers, elementwise for G groups.
+    """Bounds on the amounts that float64 samplers add to the (ε, δ) of ideal samplers, for each of G groups.
 
     Attributes:
         epsilon: addition to ε, (G,).
@@ -99,7 +99,7 @@ class Slack(NamedTuple):
         return np.where(holds, np.maximum(0.0, delta - self.delta) * np.exp(-self.ratio), 0.0)
 
     def added_epsilon(self, ideal: Array | float) -> Array:
-        """Return the addition to an ideal ε, (G,). A single group accepts any number of values."""
+        """Return the amount to add to an ideal ε, (G,). For a single group, any number of values is accepted."""
         finite = np.where(np.isfinite(ideal), ideal, 0.0)
         return np.asarray(self.epsilon + np.maximum(0.0, ((self.exponent + finite) / self.order).min(axis=0)))
 
@@ -114,7 +114,7 @@ class Slack(NamedTuple):
 
 
 class DrawnVariates(NamedTuple):
-    """Numbers of normal variates on one kind of grid, by group.
+    """Numbers of normal variates on one kind of grid, for each group.
 
     Attributes:
         unit: relative unit u of the grid.
@@ -234,7 +234,7 @@ def likely_slack(parts: Sequence[DrawnVariates], delta: float, ratio: Array) -> 
 
 
 def noise_alone(draws: IntArray | int, bits: int, lost: Array | float) -> Array:
-    """Return τ for which real and ideal distributions of n variates are within e^{±τ}, except with a given probability.
+    """Return τ such that the real and ideal distributions of n variates agree within e^{±τ}, except with a probability.
 
     Nothing is shifted here, so the bound holds for every function of the variates, such as an adversary's view.
     With p° of the real variates up to a cut: p̂ ≤ p° + n F(0), p° ≤ e^a p + δ_a and the same in the other direction,

@@ -1,4 +1,4 @@
-"""Privacy cost against adversaries that do not see every message (theorem P).
+"""Privacy cost against adversaries that do not observe all messages (theorem P).
 
 Round t maps the messages m_{t−1} of all agents to m_{i,t} = Φ_{i,t}(m_{t−1}) + z_{i,t}, z_{i,t} ~ N(0, s²_{i,t} I)
 independent. For all data sets
@@ -60,16 +60,16 @@ _DIGITS = 11
 
 
 class HiddenRounds(NamedTuple):
-    """Public numbers of T rounds among m agents.
+    """Public numbers that describe T rounds among m agents.
 
     Args:
-        factors: different matrices R, (K, m, m), of Lipschitz factors from agent j's message to agent i's message, in
-            l2.
-        factor_index: index of each round's R, (T,).
-        noise: standard deviations s, (T, m), 0 without noise and +inf at members of the adversary.
-        observed: whether the adversary sees the message (S), (T, m).
-        rounding: addition by float64 to the l2 distance of two noiseless messages, (T, m).
-        weights: weights w of the published average of the last messages, (m,), 0 if none is published.
+        factors: distinct matrices R, (K, m, m), of the l2 Lipschitz factors from agent j's message to agent i's
+            message.
+        factor_index: index of the matrix R of each round, (T,).
+        noise: standard deviations s, (T, m), with 0 for no noise and +inf for members of the adversary.
+        observed: whether the adversary observes each message (S), (T, m).
+        rounding: amount that float64 rounding adds to the l2 distance of two noiseless messages, (T, m).
+        weights: weights w of the published average of the last messages, (m,), all 0 if no average is published.
         covariance: C, (m, m). The noise of round t has the covariance s_i s_j C_ij between agents. None (the default)
             means independent noise.
 
@@ -111,12 +111,12 @@ def hidden_mu(
     most_cells: int | None = None,
     radius: int | None = None,
 ) -> Array:
-    """Bound μ of one record for each of several agents.
+    """Bound μ for one record of each of several agents.
 
     Args:
         rounds: public numbers of the rounds.
-        victims: agents v outside the adversary.
-        shift: movement D of each agent's noiseless message by its record, (T, m).
+        victims: agents v that are not members of the adversary.
+        shift: distance D by which each agent's record can move its noiseless message, (T, m).
         most_cells: limit on the different parts for a victim. Above it, each distance from the victim gets one part,
             for a looser bound in less time. None (the default) means no limit.
         radius: distance from the victim beyond which agents count as observed. The solver then stops at a small change,
@@ -190,13 +190,13 @@ def hidden_mu(
 
 
 def add_release(mu: Array, earlier: Array) -> Array:
-    """Bound μ of the rounds together with a value that was released before them, rounded up.
+    """Bound μ of the rounds and of a value that was released before them, rounded up.
 
         √(μ_0² + μ²)
 
     Args:
-        mu: bounds μ of the rounds for every released value, (V,).
-        earlier: costs μ_0 of its release, (V,).
+        mu: bounds on μ of the rounds, which hold for every released value, (V,).
+        earlier: privacy costs μ_0 of releasing the value, (V,).
 
     References:
         docs/proofs/37.

@@ -1,4 +1,4 @@
-"""Budgets for T → ∞ of the released-state protocol: certified sums over infinitely many rounds.
+"""Privacy budgets of the released-state protocol for T → ∞: certified sums over infinitely many rounds.
 
 The release at the end of round t = 0, 1, … has sensitivity λ₀(t+1)^{−v}·2C/N_t and noise of standard deviation
 σ(t+2)^{−ς}. The Laplace scale b is this deviation divided by √2. With N_t = n₀ + (t+1)B the cost is
@@ -33,11 +33,11 @@ _EXPLICIT_ROUNDS = 100_000
 
 
 class DecayingRelease(NamedTuple):
-    """One channel's release in every round.
+    """Release of one channel in every round.
 
     Attributes:
-        step: learning rate λ.
-        noise: standard deviation of the noise (σ, ς).
+        step: learning rate schedule λ_t.
+        noise: schedule of the noise's standard deviation, with parameters (σ, ς).
         clip: clipping norm C.
     """
 

@@ -1,4 +1,4 @@
-"""(ε, δ) of composed Laplace and Gaussian releases, by privacy-loss distributions.
+"""(ε, δ) of composed Laplace and Gaussian releases, computed from privacy-loss distributions.
 
 Every release is replaced by a pair that dominates it, and the pairs are composed numerically, always rounding towards
 more privacy loss ("connect the dots", Doroshenko et al. 2022). Some pairs are exact, others are rounded up:
@@ -59,7 +59,7 @@ _BISECTIONS = 100
 
 
 def amplify(loss: Array | float, rate: Array | float) -> Array:
-    """Compute log(1 + η(e^E − 1)): pure ε of a release of pure ε E on a fresh batch with sampling rate η.
+    """Compute log(1 + η(e^E − 1)), the pure ε of a release on a fresh batch with sampling rate η.
 
     Args:
         loss: pure ε before sampling (E), a number or an array.
@@ -269,7 +269,7 @@ def log_gaussian_delta(mu: Array, epsilon: Array) -> Array:
 
 
 def smallest_epsilon(mu: Array, target: Array) -> Array:
-    """Find the smallest ε ≥ 0 with log δ(ε) ≤ target of Gaussian pairs, by bisection.
+    """Find the smallest ε ≥ 0 with log δ(ε) ≤ target for each Gaussian pair, by bisection.
 
     Args:
         mu: distances μ > 0 of the pairs, any shape.
@@ -328,7 +328,7 @@ class LossMasses(NamedTuple):
 
     Args:
         step: grid step.
-        lowest: least loss, in steps.
+        lowest: smallest loss, in steps.
         masses: masses of the losses lowest, lowest + 1, … steps, (n,).
         infinite: mass of an infinite loss.
         error: bound on the error of δ at every ε.
@@ -392,7 +392,7 @@ def errors(reach: float) -> float:
 
 
 def compose(parts: Iterable[LossMasses], tail: float) -> LossMasses:
-    """Compose distributions on one grid, the two smallest first.
+    """Compose distributions on the same grid, starting with the two smallest.
 
     Args:
         parts: distributions.
@@ -482,7 +482,7 @@ def _prefix(masses: Array, threshold: float) -> int:
 
 
 def epsilon_of_masses(total: LossMasses, delta: float) -> float:
-    """Solve δ = Σ_{x > ε} P(x)(1 − e^{ε − x}) + P(∞) for ε ≥ 0, or return +inf if there is no solution.
+    """Solve δ = Σ_{x > ε} P(x)(1 − e^{ε − x}) + P(∞) for ε ≥ 0, and return +inf if there is no solution.
 
     Args:
         total: distribution of the loss x.
@@ -533,7 +533,7 @@ _NOISE_SHARE_OF_ONE, _NOISE_SHARE = 0.002, 0.01
 
 
 class Releases(NamedTuple):
-    """Charges of one record for a set of releases.
+    """Charges of a set of releases to one record.
 
     Attributes:
         laplace: pure ε of Laplace releases in which every record takes part, (n,).
@@ -557,7 +557,7 @@ class Releases(NamedTuple):
     poisson_groups: Array = np.zeros((4, 0))
 
     def join(self, other: Releases) -> Releases:
-        """Return both sets of releases as one."""
+        """Join two sets of releases."""
         pairs: Iterable[tuple[Any, Any]] = zip(self, other, strict=True)
         return Releases._make(np.concatenate(p, axis=-1) if np.ndim(p[0]) else math.hypot(*p) for p in pairs)
 
@@ -573,12 +573,12 @@ class Releases(NamedTuple):
 
     @property
     def only_gaussian(self) -> bool:
-        """Whether all releases are Gaussian, and every record takes part in them."""
+        """Whether all releases are Gaussian and every record takes part in all of them."""
         return not any(part.size for part in self if isinstance(part, np.ndarray))
 
 
 def epsilons(segments: Sequence[Releases], delta: float, tilted: bool = False) -> list[float]:
-    """Bound ε(δ) after the first, the first two, … segments from above; +inf if δ is too small.
+    """Bound ε(δ) from above after one segment, after two segments, …. The bound is +inf if δ is too small.
 
     If the errors of transforms add up to a large part of δ, or if `tilted` is set, the releases are composed under an
     exponential tilt (`tilted_composition`), whose errors are relative to δ.

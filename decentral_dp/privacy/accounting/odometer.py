@@ -1,4 +1,4 @@
-"""Composition of the ledgers of several runs on the same records.
+"""Composition of the ledgers of several runs that use the same records.
 
 A run with another partition or split may give a record to another agent. So the adversary chooses, for every run, the
 agent and the split of the record. Every choice is one sequence of costs, and ε is the largest over all sequences. Above
@@ -36,7 +36,7 @@ _WORTH = 1e-3
 
 
 class RecordCost(NamedTuple):
-    """Cost of one record in one or several runs, in a form that composes exactly.
+    """Privacy cost of one record in one or several runs, in a form that can be composed exactly.
 
     Attributes:
         releases: charges of the record's releases.
@@ -47,7 +47,7 @@ class RecordCost(NamedTuple):
     counts: SamplerCounts
 
     def join(self, other: RecordCost) -> RecordCost:
-        """Return the cost of both together."""
+        """Return the joint cost of both."""
         a, b = self.counts, other.counts
         counts = SamplerCounts(
             a.epsilon + b.epsilon, a.delta + b.delta, a.ratio + b.ratio, tuple(join_by_grid([*a.normals, *b.normals]))
@@ -65,7 +65,7 @@ class RecordCost(NamedTuple):
         return least
 
     def to_json(self) -> dict[str, Any]:
-        """Return floats and lists; equal releases are one entry with their number."""
+        """Convert to floats and lists, in which equal releases form one entry with their number."""
         releases: dict[str, Any] = {}
         for name, part in self.releases._asdict().items():
             if np.ndim(part) == 0:
@@ -87,7 +87,7 @@ class RecordCost(NamedTuple):
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> RecordCost:
-        """Read the result of `to_json`."""
+        """Restore a cost from the result of `to_json`."""
         parts: dict[str, Any] = {}
         for name, part in content["releases"].items():
             if not isinstance(part, list):
@@ -105,13 +105,13 @@ class RecordCost(NamedTuple):
 
 
 def record_costs(ledger: Ledger) -> list[RecordCost]:
-    """Return the cost of a record of every split and every group of agents with equal charges.
+    """Return the cost of a record for every split and every group of agents with equal charges.
 
     Args:
         ledger: releases of one run.
 
     Returns:
-        Costs, or one cost without charges if no release reads a record.
+        The costs, or a single cost without charges if no release reads a record.
 
     Raises:
         InputError: no rule covers an entry of the ledger.
@@ -136,14 +136,14 @@ def _largest_variates(variates: DrawnVariates, groups: IntArray | slice) -> Draw
 
 
 def compose_runs(runs: Iterable[Sequence[RecordCost]], delta: float) -> float:
-    """Compute ε at δ of the worst record over several runs.
+    """Compute ε at δ over several runs for the record with the largest cost.
 
     Args:
         runs: costs of every run, from `record_costs`.
         delta: privacy parameter δ.
 
     Returns:
-        Upper bound on ε; 0 without runs.
+        An upper bound on ε, which is 0 if there are no runs.
 
     Example:
         >>> from decentral_dp.privacy.ledger import ChannelLedger

@@ -83,7 +83,7 @@ class _Losses(NamedTuple):
 
 
 def tilted_epsilon(pairs: Sequence[ReleaseProfile], step: float, delta: float) -> float:
-    """Bound ε(δ) of all these releases from above; +inf without a bound.
+    """Bound ε(δ) of all these releases from above, with +inf if there is no finite bound.
 
     Args:
         pairs: dominating pairs of the releases.
