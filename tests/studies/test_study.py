@@ -27,7 +27,7 @@ from decentral_dp.privacy.accounting.accountants import account
 from decentral_dp.simulation import run as runner
 from decentral_dp.simulation.jobs.build import build_job as build
 from decentral_dp.studies import runs as cell_files
-from decentral_dp.studies.comparisons import ClaimVerdict, decide_claim
+from decentral_dp.studies.comparisons import ClaimVerdict, decide_claim, interval
 from decentral_dp.studies.measures import epsilon_words, list_measures
 from decentral_dp.studies.report import Findings
 from decentral_dp.studies.runs import Task, make_task
@@ -254,12 +254,15 @@ def test_scores_average_successful_cells_and_privacy_all_cells() -> None:
     cells = pd.DataFrame({"cell": list("abc"), "graph": "ring", "status": ["ok", "ok", "diverged"]})
     rows = [(k, "ring", 5, last, n, v) for k in "abc" for last in (True, False) for n, v in (("upper_loss", 1.0),)]
     rows = [(k, g, r, last, n, 9.0 if k == "c" else v) for k, g, r, last, n, v in rows]
-    rows += [(k, "ring", 5, True, "epsilon_max", 2.0) for k in "abc"] + [("c", "ring", 5, True, "diverged", 1.0)]
+    rows += [(k, "ring", 5, True, "epsilon_max", v) for k, v in zip("abc", (2.0, 3.0, 7.0), strict=True)]
+    rows += [("c", "ring", 5, True, "diverged", 1.0)]
     frame = pd.DataFrame(rows, columns=["cell", "graph", "round", "last", "name", "value"])
     found = summary(frame, ["graph"], cells).set_index(["name", "last"])
     assert found.loc[("upper_loss", True), ["n", "cells", "failed", "mean"]].tolist() == [2, 3, 1, 1.0]
     assert found.loc[("upper_loss", False), "mean"] == 1.0
-    assert found.loc[("epsilon_max", True), ["n", "low"]].tolist() == [3, 2.0]
+    assert found.loc[("epsilon_max", True), "n"] == 3
+    bounds = found.loc[("epsilon_max", True), ["mean", "low", "high"]].tolist()
+    assert bounds == pytest.approx(list(interval(np.array([2.0, 3.0, 7.0]))))
     # Two cells have no interval.
     assert math.isnan(found.loc[("upper_loss", True), "low"])
 
