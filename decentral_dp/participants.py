@@ -374,7 +374,6 @@ class LocalDataset:
     def join(cls, parts: Sequence[LocalDataset], agents: NDArray[np.int64], network: Network) -> LocalDataset:
         """Join blocks with the same problem, sampling and clipping norms into one block of another network."""
         first = parts[0]
-
         return cls(
             agents,
             first._problem,
